@@ -1,0 +1,1 @@
+"""The work behind the panel: pure rooms, laptop rooms and host rooms."""

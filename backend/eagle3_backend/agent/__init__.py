@@ -1,0 +1,1 @@
+"""What runs on a host beside the work: gateway, supervisor, journal and telemetry."""

@@ -1,0 +1,1 @@
+"""The one facade that both faces talk to: commands in, snapshots out."""

@@ -1,0 +1,130 @@
+"""What a face may know: immutable pictures of hosts, stages, series and logs, newest wins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from eagle3_backend.findings import Finding
+from eagle3_backend.states import LinkState, RunState
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU: utilisation in percent, memory in bytes, temperature in Celsius, power in watts; None is unknown."""
+
+    index: int
+    name: str
+    utilisation: float | None
+    memory_used: int | None
+    memory_total: int | None
+    temperature: float | None
+    power: float | None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Gauges of a host: percent, bytes, and the host's load average over one minute."""
+
+    cpu_percent: float | None = None
+    cpu_count: int | None = None
+    load: float | None = None
+    memory_used: int | None = None
+    memory_total: int | None = None
+    disk_free: int | None = None
+    disk_total: int | None = None
+    gpus: tuple[Gpu, ...] = ()
+
+
+@dataclass(frozen=True)
+class HostView:
+    """The link to a host. ``since`` and ``data_at`` are laptop monotonic seconds; ``latency`` and ``skew`` seconds."""
+
+    name: str
+    link: LinkState = LinkState.OFFLINE
+    since: float = 0.0
+    data_at: float | None = None
+    latency: float | None = None
+    skew: float | None = None
+    attempt: int = 0
+    retry_at: float | None = None
+    machine: Machine = Machine()
+    offered_key: str = ""
+    problem: Finding | None = None
+
+
+@dataclass(frozen=True)
+class StageView:
+    """One stage of the campaign.
+
+    ``state`` is the run's; ``fresh`` says the artifact is there and whole; ``outdated_by`` names what changed above it;
+    ``remark`` is one line of evidence ("exit 137, SIGKILL", "host rebooted"). Durations in seconds of the host's clock.
+    """
+
+    name: str
+    title: str
+    state: RunState
+    fresh: bool = False
+    outdated_by: tuple[str, ...] = ()
+    blocked_by: tuple[str, ...] = ()
+    run: str = ""
+    attempt: int = 0
+    done: float | None = None
+    total: float | None = None
+    unit: str = ""
+    rate: float | None = None
+    eta: float | None = None
+    elapsed: float | None = None
+    heartbeat_age: float | None = None
+    remark: str = ""
+    findings: tuple[Finding, ...] = ()
+    summary: dict[str, Any] = field(default_factory=dict)
+    as_of: float | None = None
+
+
+@dataclass(frozen=True)
+class LogView:
+    """The tail of a stage's log, decoded and split, newest last; remote text, never markup."""
+
+    stage: str = ""
+    attempt: int = 0
+    bytes: int = 0
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened: laptop wall time in seconds, where, and a severity word for its glyph."""
+
+    at: float
+    source: str
+    text: str
+    severity: str = "info"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a face draws. ``series`` maps a metric name to (step, value) pairs in step order."""
+
+    version: int = 0
+    campaign: str = ""
+    profile: str = ""
+    workspace: str = ""
+    host: HostView = HostView("")
+    stages: tuple[StageView, ...] = ()
+    series: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    log: LogView = LogView()
+    events: tuple[Event, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    def stage(self, name: str) -> StageView | None:
+        return next((view for view in self.stages if view.name == name), None)
+
+
+@dataclass(frozen=True)
+class Started:
+    """What a start did: the runs of the chain in order, and the stages that were fresh already."""
+
+    runs: tuple[str, ...]
+    fresh: tuple[str, ...]
+    already_running: bool = False

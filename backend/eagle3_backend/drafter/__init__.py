@@ -1,0 +1,1 @@
+"""What a drafter is: both config layouts, tensor inventory, checks and conversion."""

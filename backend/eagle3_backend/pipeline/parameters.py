@@ -1,0 +1,198 @@
+"""The parameters of every stage, as plain frozen dataclasses.
+
+The laptop validates values with pydantic over these classes; a host builds them with `Parameters(**spec["parameters"])`.
+The form in the panel, `--set` flags, the JSON schema and the reference documentation come from the text under each field.
+A field whose metadata say `affects_output` is false does not enter the fingerprint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, Tuple
+
+
+def _quiet(default: Any) -> Any:
+    """A field that changes how work is done, not what comes out of it."""
+    return field(default=default, metadata={"affects_output": False})
+
+
+_PYDANTIC = {"extra": "forbid", "use_attribute_docstrings": True}
+
+
+@dataclass(frozen=True)
+class StageParameters:
+    """What every stage knows: how long it may take to leave."""
+
+    __pydantic_config__ = _PYDANTIC
+
+    save_seconds: float = _quiet(60.0)
+    """Time after a stop request in which the stage saves and leaves, seconds, > 0."""
+    terminate_seconds: float = _quiet(15.0)
+    """Time between the group's SIGTERM and its SIGKILL, seconds, > 0."""
+
+
+@dataclass(frozen=True)
+class SetupParameters(StageParameters):
+    """Environments of the campaign; filled from the profile's `[environments]`."""
+
+    environments: Dict[str, Dict[str, str]] = field(default_factory=dict)
+    """Environment name to {"set": requirement set} or {"python": path of an interpreter to adopt}."""
+
+
+@dataclass(frozen=True)
+class TargetParameters(StageParameters):
+    """Which model is served; `model` and `revision` are filled from the profile's `[target]`."""
+
+    model: str = ""
+    """A path on the host, a hub id, or `demo:smollm2-135m`."""
+    revision: str = ""
+    """Revision of a hub id; resolved to a commit by the stage. Empty: the hub's default branch."""
+    trust_remote_code: bool = False
+    """Let the target's own Python code run on the host. Off unless the operator asks for it."""
+
+
+@dataclass(frozen=True)
+class PromptsParameters(StageParameters):
+    """Which prompts are answered, and which are kept apart."""
+
+    files: Tuple[str, ...] = _quiet(())
+    """Prompt files (ShareGPT, OpenAI messages, plain JSONL), relative to the profile. Content enters the fingerprint."""
+    published: Tuple[str, ...] = _quiet(())
+    """Prompt files that training never sees, for `bench`, relative to the profile."""
+    limit: int = 0
+    """Use at most this many training prompts, in seeded order; 0 takes all."""
+    holdout: int = 48
+    """Conversations kept out of training for the in-domain figure, >= 1."""
+    seed: int = 17
+    """Seed of the order and of the hold-out split."""
+    max_characters: int = 6000
+    """Prompts longer than this are dropped and counted, characters."""
+
+
+@dataclass(frozen=True)
+class GenerateParameters(StageParameters):
+    """How the target answers."""
+
+    capture: bool = True
+    """Dump hidden states in the same pass, where the engine can."""
+    max_new_tokens: int = 96
+    """Longest answer, tokens."""
+    temperature: float = 0.0
+    """Sampling temperature; 0 is greedy."""
+    keep_cut: bool = False
+    """Keep answers that were cut off by `max_new_tokens` (their mask has no end-of-turn token)."""
+    context: int = 2048
+    """Longest prompt plus answer, tokens."""
+    dtype: str = "bfloat16"
+    """Dtype of the target while it generates."""
+    concurrency: int = _quiet(32)
+    """Requests in flight."""
+
+
+@dataclass(frozen=True)
+class ExtractParameters(StageParameters):
+    """Which hidden states are stored."""
+
+    aux_layers: Tuple[int, ...] = ()
+    """Canonical aux layer ids (the stream entering layer i), ascending. Empty: 2, n//2, n-3 for n layers."""
+    shard_bytes: int = _quiet(256 * 1024 * 1024)
+    """Size at which a shard is closed, bytes."""
+    free_floor_bytes: int = _quiet(1024 * 1024 * 1024)
+    """Stop before the file system has less than this left, bytes."""
+    concurrency: int = _quiet(16)
+    """Requests in flight when states are made by prefill."""
+
+
+@dataclass(frozen=True)
+class VocabParameters(StageParameters):
+    """The reduced vocabulary of the drafter."""
+
+    draft_vocab_size: int = 16384
+    """Entries of the draft vocabulary; at most the target's."""
+
+
+@dataclass(frozen=True)
+class TrainParameters(StageParameters):
+    """How the drafter is trained."""
+
+    epochs: int = 6
+    """Passes over the training rows, >= 1."""
+    learning_rate: float = 1e-3
+    """Peak learning rate."""
+    ttt_steps: int = 3
+    """Training-time-test steps, >= 1."""
+    step_decay: float = 0.8
+    """Weight of TTT step k is step_decay ** k, in (0, 1]."""
+    seed: int = 0
+    """Seed of initialisation and order."""
+    checkpoint_seconds: float = _quiet(60.0)
+    """Time between checkpoints, seconds."""
+
+
+@dataclass(frozen=True)
+class EvaluateParameters(StageParameters):
+    """Acceptance in plain torch on the hold-out store."""
+
+    depth: int = 3
+    """Draft depth k, tokens."""
+    bootstrap: int = 2000
+    """Resamples over conversations for the interval."""
+
+
+@dataclass(frozen=True)
+class ExportParameters(StageParameters):
+    """The drafter directories that engines read."""
+
+    verifier: str = ""
+    """Name or path written as the nested config's verifier. Empty: the target's path on the host."""
+    depth: int = 3
+    """Draft depth written as the nested config's proposal, tokens."""
+
+
+@dataclass(frozen=True)
+class ServeParameters(StageParameters):
+    """A running endpoint."""
+
+    layout: str = "flat"
+    """Drafter directory to serve: `flat` or `nested`."""
+    depth: int = 3
+    """Draft depth k, tokens."""
+    context: int = 2048
+    """Longest prompt plus answer, tokens."""
+    dtype: str = "bfloat16"
+    """Dtype of the target."""
+
+
+@dataclass(frozen=True)
+class BenchParameters(StageParameters):
+    """With and without the drafter, on prompts that training never saw."""
+
+    layout: str = "flat"
+    """Drafter directory to measure: `flat` or `nested`."""
+    depth: int = 3
+    """Draft depth k, tokens; shallower depths follow from the counters by position."""
+    max_new_tokens: int = 64
+    """Length of each answer, tokens."""
+    in_domain: int = 48
+    """Hold-out prompts, at most."""
+    published: int = 120
+    """Published prompts, at most, taken evenly from the files."""
+    speed_prompts: int = 12
+    """Prompts that are run one at a time with and without the drafter, for the speed ratio."""
+    lossless_prompts: int = 24
+    """Prompts whose greedy texts are compared with and without the drafter."""
+    dtype: str = "float32"
+    """Dtype of the target; greedy texts are comparable in float32 only."""
+    context: int = 2048
+    """Longest prompt plus answer, tokens."""
+    concurrency: int = 8
+    """Requests in flight where acceptance, not speed, is measured."""
+    bootstrap: int = 2000
+    """Resamples over prompts for each 95 % interval."""
+    seed: int = 17
+    """Seed of the prompt choice and of the bootstrap."""
+
+
+@dataclass(frozen=True)
+class TraceParameters(StageParameters):
+    """Where a decode step's time goes; declared, not built yet."""

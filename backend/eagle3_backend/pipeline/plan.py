@@ -1,0 +1,116 @@
+"""What a campaign consists of on a given workspace, and which of it has to run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Collection, Dict, Mapping, Optional, Sequence, Tuple
+
+from eagle3_backend.pipeline.fingerprint import fingerprint
+from eagle3_backend.pipeline.parameters import StageParameters
+from eagle3_backend.pipeline.stages import STAGES, needed
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A laptop file that a stage reads: it travels by content and lies at ``<workspace>/.eagle3/uploads/<sha256>/<name>``."""
+
+    name: str
+    sha256: str
+
+    def path(self, workspace: str) -> str:
+        return f"{workspace}/.eagle3/uploads/{self.sha256}/{self.name}"
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """One stage of one campaign with everything decided but the attempt.
+
+    ``inputs`` maps the kind of each artifact it reads (and ``files``, ``published`` for uploads) to paths on the host.
+    """
+
+    name: str
+    fingerprint: str
+    run: str
+    output: str
+    inputs: Dict[str, Any]
+    parameters: Dict[str, Any]
+    environment: str
+
+
+@dataclass(frozen=True)
+class CampaignPlan:
+    campaign: str
+    workspace: str
+    stages: Dict[str, PlannedStage]
+
+    def outdated_by(self, name: str, old: Mapping[str, Any]) -> Tuple[str, ...]:
+        """Stages above ``name`` whose fingerprints differ from those in ``old`` (an older manifest's ``inputs``)."""
+        return tuple(read for read in STAGES[name].reads if read in old and old[read] != self.stages[read].fingerprint)
+
+
+def plan_campaign(
+    campaign: str,
+    workspace: str,
+    parameters: Mapping[str, StageParameters],
+    uploads: Mapping[str, Sequence[Upload]],
+) -> CampaignPlan:
+    """Decide fingerprints, runs, outputs and inputs of every stage.
+
+    ``workspace`` is the absolute path on the host; ``uploads`` holds the prompt files under ``files`` and ``published``.
+    """
+    stages: Dict[str, PlannedStage] = {}
+    for stage in STAGES.values():
+        values = parameters[stage.name]
+        prints: Dict[str, Any] = {name: stages[name].fingerprint for name in stage.reads}
+        paths: Dict[str, Any] = {str(STAGES[name].makes): stages[name].output for name in stage.reads}
+        if stage.name == "prompts":
+            for kind, files in uploads.items():
+                prints[kind] = sorted(upload.sha256 for upload in files)
+                paths[kind] = [upload.path(workspace) for upload in files]
+        name = fingerprint(stage, values, prints)
+        stages[stage.name] = PlannedStage(
+            name=stage.name,
+            fingerprint=name,
+            run=f"{campaign}-{stage.name}-{name}",
+            output=f"{workspace}/{campaign}/{stage.name}/{name}",
+            inputs=paths,
+            parameters=asdict(values),
+            environment=stage.environment,
+        )
+    return CampaignPlan(campaign, workspace, stages)
+
+
+def to_run(plan: CampaignPlan, through: str, fresh: Collection[str]) -> Tuple[PlannedStage, ...]:
+    """The stages that must run so that ``through`` is there: all it needs that are not ``fresh``, in order."""
+    return tuple(plan.stages[name] for name in needed(through) if name not in fresh)
+
+
+def spec_of(
+    planned: PlannedStage,
+    *,
+    python: str,
+    payload: str,
+    input_fingerprints: Mapping[str, str],
+    engine: Optional[Mapping[str, Any]] = None,
+    accepted: Sequence[str] = (),
+) -> Dict[str, Any]:
+    """The start request of one stage (contract: spec.json). ``{run_directory}`` is filled in by the supervisor.
+
+    The stage runs with the payload as its PYTHONPATH and PYTHONSAFEPATH=1 (``-P`` is unknown before Python 3.11).
+    """
+    return {
+        "protocol": 1,
+        "run": planned.run,
+        "stage": planned.name,
+        "stage_version": STAGES[planned.name].version,
+        "fingerprint": planned.fingerprint,
+        "parameters": planned.parameters,
+        "inputs": planned.inputs,
+        "input_fingerprints": dict(input_fingerprints),
+        "output": planned.output,
+        "argv": [python, "-m", "eagle3_backend.stages", "{run_directory}"],
+        "engine": dict(engine) if engine else None,
+        "environment": planned.environment,
+        "payload": payload,
+        "accepted": list(accepted),
+    }

@@ -1,0 +1,241 @@
+"""What a campaign is: its host, environments, target and stage parameters, read from one TOML file."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+import tomllib
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from eagle3_backend.findings import Finding, FindingError, error
+from eagle3_backend.pipeline.parameters import StageParameters
+from eagle3_backend.pipeline.plan import Upload
+from eagle3_backend.pipeline.stages import STAGES
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Host(_Table):
+    """Where the work happens."""
+
+    address: str = ""
+    """`embedded`, a host name, or a name of `~/.ssh/config`."""
+    user: str = ""
+    """Login name; empty: as `~/.ssh/config` or the laptop says."""
+    port: int = 0
+    """SSH port; 0: as `~/.ssh/config` says, else 22."""
+    jump: str = ""
+    """Jump host as `[user@]host[:port]`, or several with commas."""
+    identity: str = ""
+    """Private key file; empty: the agent's keys and the usual files."""
+    transport: list[str] = Field(default_factory=list)
+    """Instead of SSH: a command that runs a shell command on the host, e.g. ["docker", "exec", "-i", "box"]."""
+    workspace: str = "~/eagle3"
+    """Durable folder on the host: state, environments and artifacts live here."""
+    price_per_hour: float = Field(default=0.0, ge=0)
+    """What the host costs, in any currency."""
+    pcie_only: bool = False
+    """The GPUs have no NVLink: tensor parallelism goes over PCIe."""
+
+
+class Environment(_Table):
+    """A Python on the host: adopted (`python`) or built from a requirement set (`set`)."""
+
+    python: str = ""
+    """Interpreter of an environment that is there."""
+    set: str = ""
+    """Requirement set to build: `train-cpu`, `vllm-cpu`, `train-cuda`, `vllm-cuda`."""
+
+
+class Target(_Table):
+    """The served model."""
+
+    model: str
+    """A path on the host, a hub id, or `demo:smollm2-135m`."""
+    revision: str = ""
+    """Revision of a hub id."""
+    trust_remote_code: bool = False
+    """Let the target's own Python code run on the host."""
+
+
+class _Document(_Table):
+    host: Host
+    environments: dict[str, Environment] = Field(default_factory=dict)
+    target: Target
+    stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+
+class Profile:
+    """A validated campaign. ``campaign`` is the file's stem and names the folder of its artifacts on the host."""
+
+    def __init__(self, path: Path, document: _Document, parameters: dict[str, StageParameters]) -> None:
+        self.path = path
+        self.campaign = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem)
+        self.host = document.host
+        self.environments = document.environments
+        self.target = document.target
+        self.parameters = parameters
+
+    def with_parameters(self, parameters: dict[str, StageParameters]) -> Profile:
+        """The same campaign with other stage parameters."""
+        other = object.__new__(Profile)
+        other.__dict__.update(self.__dict__, parameters=parameters)
+        return other
+
+    def with_settings(self, settings: list[str]) -> Profile:
+        """Apply ``stage.field=value`` settings (values as TOML, else as text). Raises FindingError."""
+        changed: dict[str, dict[str, Any]] = {}
+        for setting in settings:
+            name, equals, text = setting.partition("=")
+            stage, dot, field_name = name.strip().partition(".")
+            if not equals or not dot:
+                raise FindingError(
+                    error(
+                        "setting_invalid", f"'{setting}' is not a setting", path="--set", expected="stage.field=value"
+                    )
+                )
+            try:
+                value = tomllib.loads(f"value = {text}")["value"]
+            except tomllib.TOMLDecodeError:
+                value = text
+            changed.setdefault(stage, {})[field_name] = value
+        parameters = dict(self.parameters)
+        for stage, values in changed.items():
+            if stage not in STAGES:
+                raise FindingError(_unknown_key(f"--set {stage}", stage, list(STAGES)))
+            current = {entry.name: getattr(parameters[stage], entry.name) for entry in fields(parameters[stage])}
+            parameters[stage] = _validate_stage(stage, {**current, **values}, "--set ")
+        return self.with_parameters(parameters)
+
+    def uploads(self) -> tuple[dict[str, list[Upload]], dict[str, Path]]:
+        """Prompt files by kind with their hashes, and the laptop path of each hash. Raises FindingError."""
+        kinds: dict[str, list[Upload]] = {"files": [], "published": []}
+        sources: dict[str, Path] = {}
+        prompts = self.parameters["prompts"]
+        for kind, found in kinds.items():
+            for name in getattr(prompts, kind):
+                path = Path(os.path.expanduser(name))
+                if not path.is_absolute():
+                    path = self.path.parent / path
+                try:
+                    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+                except OSError as problem:
+                    raise FindingError(
+                        error(
+                            "prompt_file_unreadable",
+                            f"The prompt file {path} cannot be read: {problem.strerror}.",
+                            path=f"stages.prompts.{kind}",
+                            actual=str(path),
+                            fix="Correct the path; it is relative to the profile file.",
+                        )
+                    ) from problem
+                found.append(Upload(path.name, digest))
+                sources[digest] = path
+        return kinds, sources
+
+
+def _unknown_key(path: str, name: str, known: list[str]) -> Finding:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"Did you mean '{near[0]}'?" if near else "Known: " + ", ".join(known)
+    return error("profile_key_unknown", f"'{name}' is not a known key. {hint}", path=path, actual=name, fix=hint)
+
+
+def _known_keys(location: tuple[Any, ...]) -> list[str]:
+    """The keys that were possible where pydantic met an unknown one."""
+    table: dict[Any, type[_Table]] = {"host": Host, "target": Target, "environments": Environment}
+    if len(location) == 1:
+        return list(_Document.model_fields)
+    return list(table[location[0]].model_fields)
+
+
+def _findings(problem: ValidationError, prefix: str, known: Any) -> list[Finding]:
+    found = []
+    for entry in problem.errors():
+        path = prefix + ".".join(str(part) for part in entry["loc"])
+        if entry["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            found.append(_unknown_key(path, str(entry["loc"][-1]), known(entry["loc"])))
+        else:
+            found.append(error("profile_value_invalid", entry["msg"], path=path, actual=repr(entry.get("input"))[:200]))
+    return found
+
+
+def _validate_stage(name: str, values: dict[str, Any], prefix: str) -> StageParameters:
+    kind = STAGES[name].parameters
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as problem:
+        known = [entry.name for entry in fields(kind)]
+        raise FindingError(*_findings(problem, f"{prefix}{name}.", lambda _: known)) from problem
+
+
+def load(path: Path) -> Profile:
+    """Read and validate a profile. Raises FindingError with one finding for each fault."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise FindingError(
+            error("profile_unreadable", f"The profile cannot be read: {problem.strerror}.", path=str(path))
+        ) from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise FindingError(
+            error("profile_invalid", f"The profile is not TOML: {problem}.", path=str(path))
+        ) from problem
+    try:
+        document = _Document.model_validate(data)
+    except ValidationError as problem:
+        raise FindingError(*_findings(problem, "", _known_keys)) from problem
+    found: list[Finding] = []
+    parameters: dict[str, StageParameters] = {}
+    for name in document.stages:
+        if name not in STAGES:
+            found.append(_unknown_key(f"stages.{name}", name, list(STAGES)))
+    for name in STAGES:
+        try:
+            parameters[name] = _validate_stage(name, document.stages.get(name, {}), "stages.")
+        except FindingError as problem:
+            found += problem.findings
+    found += _host_findings(document)
+    if found:
+        raise FindingError(*found)
+    parameters["setup"] = replace(
+        parameters["setup"],
+        environments={
+            name: {key: value for key, value in entry.model_dump().items() if value}
+            for name, entry in document.environments.items()
+        },
+    )
+    parameters["target"] = replace(parameters["target"], **document.target.model_dump())
+    return Profile(path, document, parameters)
+
+
+def _host_findings(document: _Document) -> list[Finding]:
+    found = []
+    if bool(document.host.address) == bool(document.host.transport):
+        found.append(
+            error(
+                "profile_value_invalid",
+                "A host has either an address or a transport command.",
+                path="host.address",
+                actual=document.host.address,
+                fix='Write address = "embedded", a host name, or transport = ["docker", "exec", "-i", "box"].',
+            )
+        )
+    for name, entry in document.environments.items():
+        if bool(entry.python) == bool(entry.set):
+            found.append(
+                error(
+                    "profile_value_invalid",
+                    "An environment is either adopted (python) or built (set).",
+                    path=f"environments.{name}",
+                    fix='Write python = "/path/bin/python", or set = "train-cpu".',
+                )
+            )
+    return found

@@ -1,0 +1,1 @@
+"""What happened: run records, journals in SQLite, log segments and series."""

@@ -1,0 +1,1 @@
+"""Sessions with engines: endpoints, tunnels and acceptance."""

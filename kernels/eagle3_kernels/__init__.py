@@ -1,0 +1,1 @@
+"""The drafter's hot paths, each beside a plain torch reference."""

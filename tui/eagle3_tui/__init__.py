@@ -1,0 +1,1 @@
+"""The operator's two faces: the panel and the commands."""

@@ -1,4 +1,8 @@
-"""What a face may ask for: small frozen requests, each answered by a future."""
+"""What a face may ask for: small frozen requests, each answered by a future.
+
+Every answer is plain: None, a dataclass of `snapshot`, or a dict of JSON values. A refused or failed request raises
+`FindingError`. Cancelling a future, or closing a face, never touches a run.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Open:
-    """Load a profile, reach its host and keep both in the snapshot. Answer: None."""
+    """Load a profile, reach its host and keep both in the snapshot. Answer: None, once the host's stages are known.
+
+    Raises FindingError when the profile is faulty or the first try to reach the host fails; after the latter the
+    link goes on trying, unless it was refused for its keys. ``smoke`` shrinks every stage to 10 samples.
+    """
 
     profile: Path
     settings: tuple[str, ...] = ()
@@ -19,7 +27,7 @@ class Open:
 class Start:
     """Start the chain of all stages that are not fresh, up to ``through``. Answer: `snapshot.Started`.
 
-    ``only`` runs that one stage alone; ``restart`` sets its old artifact aside; ``accept`` names overruled finding codes.
+    ``only`` runs that one stage alone; ``restart`` sets its old artifact aside; ``accept`` names overruled codes.
     """
 
     through: str
@@ -41,6 +49,17 @@ class Resume:
 
     stage: str
     through: str = ""
+    accept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Await:
+    """Wait for the chain up to ``through``. Answer: `snapshot.Outcome`, when its last stage is done or it has stopped.
+
+    A lost link is waited out: only the host says that a run has ended.
+    """
+
+    through: str
 
 
 @dataclass(frozen=True)
@@ -62,4 +81,98 @@ class TrustHostKey:
     save: bool
 
 
-Command = Open | Start | Stop | Resume | FollowLog | ReconnectNow | TrustHostKey
+@dataclass(frozen=True)
+class Status:
+    """Answer: {"campaign", "profile", "workspace", "host": {...}, "stages": [...], "findings": [...]}."""
+
+
+@dataclass(frozen=True)
+class Logs:
+    """A stretch of a stage's log, read from the host. ``attempt`` 0 is the newest; ``offset`` None reads the tail.
+
+    Answer: {"stage", "run", "attempt", "generation", "offset", "next_offset", "size", "lines", "partial"}: ``lines``
+    are whole display lines, ``partial`` the unfinished one behind them, ``next_offset`` where the next call goes on.
+    """
+
+    stage: str
+    attempt: int = 0
+    offset: int | None = None
+    length: int = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Stored series of a stage's attempt. ``names`` empty: all; ``columns`` 0: every point, else two points a column.
+
+    Answer: {"stage", "run", "attempt", "series": {name: [[step, value or null], ...]}}.
+    """
+
+    stage: str
+    attempt: int = 0
+    names: tuple[str, ...] = ()
+    columns: int = 0
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Check link, host and workspace. Answer: {"checks": [{"area", "name", "level", "message", "fix"}, ...]}.
+
+    ``level`` is ok, warn or fail.
+    """
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What each stage up to ``through`` would execute. Answer: {"script", "stages": [...], "fresh", "findings"}."""
+
+    through: str
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Time, disk and money of the stages up to ``through``. Answer: {"stages": [...], "total": {...}}."""
+
+    through: str
+
+
+@dataclass(frozen=True)
+class Rebind:
+    """The host was replaced: trust its new key and take over the attempts of its workspace. Answer: {"adopted", ...}.
+
+    ``host`` is the host's name as typed by the operator; it must be the open profile's. Without ``confirm`` the answer
+    only tells what would be replaced.
+    """
+
+    host: str
+    confirm: bool = False
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Known hosts, whether a profile is open or not. Answer: {"hosts": [{"name", "address", "workspaces", ...}]}."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Tunnel to the running ``serve``. Answer: {"base_url", "api_key", "port", "model"}."""
+
+
+Command = (
+    Open
+    | Start
+    | Stop
+    | Resume
+    | Await
+    | FollowLog
+    | ReconnectNow
+    | TrustHostKey
+    | Status
+    | Logs
+    | Metrics
+    | Doctor
+    | DryRun
+    | Forecast
+    | Rebind
+    | Hosts
+    | Endpoint
+)

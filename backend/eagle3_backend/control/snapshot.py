@@ -57,8 +57,10 @@ class HostView:
 class StageView:
     """One stage of the campaign.
 
-    ``state`` is the run's; ``fresh`` says the artifact is there and whole; ``outdated_by`` names what changed above it;
+    ``state`` is the run's; ``fresh`` says the artifact is there and whole; ``outdated_by`` names what changed above;
     ``remark`` is one line of evidence ("exit 137, SIGKILL", "host rebooted"). Durations in seconds of the host's clock.
+    A state from before the link was lost is ``unknown`` with ``last_state`` and its laptop monotonic time ``as_of``.
+    ``metrics`` holds the newest value of each series.
     """
 
     name: str
@@ -80,6 +82,9 @@ class StageView:
     findings: tuple[Finding, ...] = ()
     summary: dict[str, Any] = field(default_factory=dict)
     as_of: float | None = None
+    last_state: RunState | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    output: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,12 +99,17 @@ class LogView:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened: laptop wall time in seconds, where, and a severity word for its glyph."""
+    """Something that happened: wall time in seconds, where, and a severity word for its glyph.
+
+    ``kind`` names it for programs (`state`, `checkpoint`, `artifact`, `finding`, `note`, `link`); ``data`` is its JSON.
+    """
 
     at: float
     source: str
     text: str
     severity: str = "info"
+    kind: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -123,8 +133,31 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Started:
-    """What a start did: the runs of the chain in order, and the stages that were fresh already."""
+    """What a start did: the runs of the chain in order, and the stages that were fresh already.
+
+    ``already_running`` says that a run of the chain was active before; ``same_chain`` that what is active there leads
+    to the same last stage, so that waiting for it is as good as having started it.
+    """
 
     runs: tuple[str, ...]
     fresh: tuple[str, ...]
     already_running: bool = False
+    same_chain: bool = False
+    stages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a chain ended: ``stage`` is the last that was at work, ``summary`` the manifest's of ``through`` when done.
+
+    ``reached`` is True when ``through`` itself is done; ``findings`` are the last attempt's.
+    """
+
+    through: str
+    stage: str
+    state: RunState
+    reached: bool
+    summary: dict[str, Any] = field(default_factory=dict)
+    remark: str = ""
+    findings: tuple[Finding, ...] = ()
+    stages: dict[str, str] = field(default_factory=dict)

@@ -1,8 +1,7 @@
 """The parameters of every stage, as plain frozen dataclasses.
 
-The laptop validates values with pydantic over these classes; a host builds them with `Parameters(**spec["parameters"])`.
-The form in the panel, `--set` flags, the JSON schema and the reference documentation come from the text under each field.
-A field whose metadata say `affects_output` is false does not enter the fingerprint.
+The laptop validates values with pydantic over these classes; a host does `Parameters(**spec["parameters"])`. The form in
+the panel, `--set` flags, the JSON schema and the reference documentation come from the text under each field. A field whose metadata say `affects_output` is false does not enter the fingerprint.
 """
 
 from __future__ import annotations
@@ -32,6 +31,16 @@ class StageParameters:
 
 
 @dataclass(frozen=True)
+class EngineParameters(StageParameters):
+    """How an engine spreads a target over GPUs; the output stays the same."""
+
+    tensor_parallel: int = _quiet(1)
+    """GPUs that share each layer, >= 1."""
+    expert_parallel: bool = _quiet(False)
+    """Spread the experts of a mixture of experts over those GPUs instead of cutting each one."""
+
+
+@dataclass(frozen=True)
 class SetupParameters(StageParameters):
     """Environments of the campaign; filled from the profile's `[environments]`."""
 
@@ -56,7 +65,7 @@ class PromptsParameters(StageParameters):
     """Which prompts are answered, and which are kept apart."""
 
     files: Tuple[str, ...] = _quiet(())
-    """Prompt files (ShareGPT, OpenAI messages, plain JSONL), relative to the profile. Content enters the fingerprint."""
+    """Prompt files (ShareGPT, OpenAI messages, plain JSONL), relative to the profile; they enter by content."""
     published: Tuple[str, ...] = _quiet(())
     """Prompt files that training never sees, for `bench`, relative to the profile."""
     limit: int = 0
@@ -70,7 +79,7 @@ class PromptsParameters(StageParameters):
 
 
 @dataclass(frozen=True)
-class GenerateParameters(StageParameters):
+class GenerateParameters(EngineParameters):
     """How the target answers."""
 
     capture: bool = True
@@ -90,7 +99,7 @@ class GenerateParameters(StageParameters):
 
 
 @dataclass(frozen=True)
-class ExtractParameters(StageParameters):
+class ExtractParameters(EngineParameters):
     """Which hidden states are stored."""
 
     aux_layers: Tuple[int, ...] = ()
@@ -127,6 +136,14 @@ class TrainParameters(StageParameters):
     """Seed of initialisation and order."""
     checkpoint_seconds: float = _quiet(60.0)
     """Time between checkpoints, seconds."""
+    heads: int = 0
+    """Attention heads of the drafter; 0: as the target."""
+    kv_heads: int = 0
+    """Key and value heads of the drafter; 0: as the target."""
+    head_dim: int = 0
+    """Size of a head; 0: as the target."""
+    intermediate_size: int = 0
+    """Width of the drafter's MLP; 0: as the target."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +167,7 @@ class ExportParameters(StageParameters):
 
 
 @dataclass(frozen=True)
-class ServeParameters(StageParameters):
+class ServeParameters(EngineParameters):
     """A running endpoint."""
 
     layout: str = "flat"
@@ -164,7 +181,7 @@ class ServeParameters(StageParameters):
 
 
 @dataclass(frozen=True)
-class BenchParameters(StageParameters):
+class BenchParameters(EngineParameters):
     """With and without the drafter, on prompts that training never saw."""
 
     layout: str = "flat"
@@ -194,5 +211,5 @@ class BenchParameters(StageParameters):
 
 
 @dataclass(frozen=True)
-class TraceParameters(StageParameters):
+class TraceParameters(EngineParameters):
     """Where a decode step's time goes; declared, not built yet."""

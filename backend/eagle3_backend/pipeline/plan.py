@@ -12,7 +12,7 @@ from eagle3_backend.pipeline.stages import STAGES, needed
 
 @dataclass(frozen=True)
 class Upload:
-    """A laptop file that a stage reads: it travels by content and lies at ``<workspace>/.eagle3/uploads/<sha256>/<name>``."""
+    """A laptop file that a stage reads; it travels by content to ``<workspace>/.eagle3/uploads/<sha256>/<name>``."""
 
     name: str
     sha256: str
@@ -56,7 +56,7 @@ def plan_campaign(
 ) -> CampaignPlan:
     """Decide fingerprints, runs, outputs and inputs of every stage.
 
-    ``workspace`` is the absolute path on the host; ``uploads`` holds the prompt files under ``files`` and ``published``.
+    ``workspace`` is the absolute path on the host; ``uploads`` holds prompt files under ``files`` and ``published``.
     """
     stages: Dict[str, PlannedStage] = {}
     for stage in STAGES.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ class StageContext:
     """One attempt of one stage.
 
     ``parameters`` is the stage's parameter dataclass; ``inputs`` maps artifact kinds to directories (``files`` and
-    ``published`` to lists of files); ``output`` is the artifact directory, which may hold an earlier attempt's unfinished
-    work: a stage that resumes continues there, any other starts by clearing it.
+    ``published`` to lists of files); ``output`` is the artifact directory, which may hold an earlier attempt's
+    unfinished work: a stage that resumes continues there, any other starts by clearing it.
     """
 
     def __init__(self, run_directory: Path) -> None:
@@ -44,6 +45,7 @@ class StageContext:
         self.accepted = frozenset(self.spec.get("accepted") or ())
         self.journal = Journal(run_directory / "journal.jsonl", "stage")
         self._stop = threading.Event()
+        self._started = time.monotonic()
 
     def listen_for_stop(self) -> None:
         """Turn SIGTERM into `stopping`; the stage looks at it between steps, saves, and raises `Stopped`."""
@@ -63,7 +65,8 @@ class StageContext:
         self.journal.finding(finding)
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """Declare the artifact whole: its manifest is written last."""
+        """Declare the artifact whole: its manifest is written last. ``seconds`` of this attempt join the summary."""
+        summary = {**summary, "seconds": round(time.monotonic() - self._started, 1)}
         manifest = write_manifest(
             self.output, kind=str(self.stage.makes), spec=self.spec, attempt=self.attempt, summary=summary
         )

@@ -1,0 +1,200 @@
+"""What a campaign will cost before it starts: time, disk and money, stage by stage.
+
+Time comes from what this host did before, scaled by the amount of work; without such a run, from figures measured on
+two CPU cores for the demo target, and for anything else it is unknown and said to be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+
+from eagle3_backend.findings import Finding, error
+
+CHARACTERS_PER_TOKEN = 4
+"""English text; a rule of thumb that is replaced by counts as soon as conversations exist."""
+
+DEMO_MODEL = "demo:smollm2-135m"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the forecast knows of a target: layers captured for each token, width, and bytes a value."""
+
+    slots: int
+    hidden_size: int
+    bytes_per_value: int = 2
+
+    @property
+    def bytes_per_token(self) -> int:
+        return self.slots * self.hidden_size * self.bytes_per_value
+
+
+DEMO_SHAPE = Shape(slots=4, hidden_size=576)
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Prompts of a campaign: training and hold-out conversations, turns in all, and prompt characters in all."""
+
+    turns: int
+    characters: int
+
+
+@dataclass(frozen=True)
+class History:
+    """An earlier run of a stage on this host: seconds it took and how much work it was (`work`)."""
+
+    seconds: float
+    work: float
+
+
+@dataclass(frozen=True)
+class StageForecast:
+    """``seconds`` and ``bytes`` are None where nothing is known; ``basis`` says where the time comes from."""
+
+    stage: str
+    seconds: Optional[float]
+    bytes: Optional[int]
+    basis: str
+
+
+@dataclass(frozen=True)
+class Forecast:
+    stages: Tuple[StageForecast, ...]
+    price_per_hour: float
+
+    @property
+    def seconds(self) -> Optional[float]:
+        """Time of all stages; None when one of them is unknown."""
+        known = [entry.seconds for entry in self.stages]
+        return None if None in known else sum(value for value in known if value is not None)
+
+    @property
+    def bytes(self) -> int:
+        """Disk of the stages whose size is known."""
+        return sum(entry.bytes or 0 for entry in self.stages)
+
+    @property
+    def cost(self) -> Optional[float]:
+        return None if self.seconds is None else self.seconds / 3600 * self.price_per_hour
+
+    def to_json(self) -> Dict[str, Any]:
+        return {
+            "stages": [
+                {"stage": entry.stage, "seconds": entry.seconds, "bytes": entry.bytes, "basis": entry.basis}
+                for entry in self.stages
+            ],
+            "seconds": self.seconds,
+            "bytes": self.bytes,
+            "cost": self.cost,
+        }
+
+
+_DEMO_SECONDS = {
+    "setup": 240.0,
+    "target": 60.0,
+    "prompts": 5.0,
+    "generate": 300.0,
+    "extract": 30.0,
+    "vocab": 10.0,
+    "train": 240.0,
+    "evaluate": 15.0,
+    "export": 10.0,
+    "bench": 240.0,
+}
+"""Measured for the demo profile on two cores; the parts that grow with prompts are scaled by `work`."""
+
+_DEMO_WORK = {"generate": 115_000.0, "extract": 115_000.0, "train": 690_000.0, "bench": 11_500.0}
+"""`work` of the runs behind `_DEMO_SECONDS`."""
+
+_FIXED_BYTES = {"setup": 5_000_000_000, "target": 700_000_000}
+"""Both CPU environments, and the demo target with its cut-out head."""
+
+
+def tokens(amounts: Amounts, generate: Mapping[str, Any]) -> int:
+    """Upper estimate of tokens in all conversations: prompts as counted, answers at their full length."""
+    return amounts.characters // CHARACTERS_PER_TOKEN + amounts.turns * int(generate["max_new_tokens"])
+
+
+def work(stage: str, parameters: Mapping[str, Mapping[str, Any]], amounts: Amounts) -> float:
+    """How much a stage has to do, in the unit that its time grows with; 1 for stages of fixed length."""
+    if stage in ("generate", "extract"):
+        return float(tokens(amounts, parameters["generate"]))
+    if stage == "train":
+        return float(tokens(amounts, parameters["generate"]) * int(parameters["train"]["epochs"]))
+    if stage == "bench":
+        bench = parameters["bench"]
+        return float((int(bench["in_domain"]) + int(bench["published"])) * int(bench["max_new_tokens"]))
+    return 1.0
+
+
+def forecast(
+    stages: Sequence[str],
+    parameters: Mapping[str, Mapping[str, Any]],
+    amounts: Amounts,
+    shape: Optional[Shape],
+    history: Mapping[str, History],
+    price_per_hour: float,
+) -> Forecast:
+    """Forecast of ``stages`` (names, in order). ``shape`` None: the target is not known yet."""
+    demo = str(parameters["target"]["model"]) == DEMO_MODEL
+    entries = []
+    for stage in stages:
+        amount = work(stage, parameters, amounts)
+        known = history.get(stage)
+        if known is not None:
+            seconds: Optional[float] = known.seconds * amount / known.work
+            basis = "an earlier run on this host"
+        elif demo and stage in _DEMO_SECONDS:
+            seconds, basis = _DEMO_SECONDS[stage] * amount / _DEMO_WORK.get(stage, 1.0), "two CPU cores"
+        else:
+            seconds, basis = None, "unknown until this host has run it once"
+        entries.append(StageForecast(stage, seconds, _bytes(stage, parameters, amounts, shape, demo), basis))
+    return Forecast(tuple(entries), price_per_hour)
+
+
+def _bytes(
+    stage: str,
+    parameters: Mapping[str, Mapping[str, Any]],
+    amounts: Amounts,
+    shape: Optional[Shape],
+    demo: bool,
+) -> Optional[int]:
+    if stage in ("generate", "extract"):
+        if shape is None:
+            return None
+        captured = stage == "extract" or bool(parameters["generate"]["capture"])
+        return tokens(amounts, parameters["generate"]) * shape.bytes_per_token if captured else 0
+    if stage in _FIXED_BYTES:
+        return _FIXED_BYTES[stage] if demo else None
+    return 0
+
+
+def store_bytes(samples: int, mean_tokens: int, shape: Shape) -> int:
+    """Bytes of a hidden-state store: every token keeps ``slots`` streams."""
+    return samples * mean_tokens * shape.bytes_per_token
+
+
+def mount_of(path: str, mounts: Mapping[str, int]) -> str:
+    """The mount point among ``mounts`` (mount to free bytes) that holds ``path``: the longest that is a parent."""
+    parents = [mount for mount in mounts if path == mount or path.startswith(mount.rstrip("/") + "/")]
+    return max(parents, key=len, default="/")
+
+
+def disk_findings(needed: int, path: str, mounts: Mapping[str, int]) -> Tuple[Finding, ...]:
+    """`disk_space_insufficient` when ``needed`` bytes do not fit into what is free on the mount that holds ``path``."""
+    mount = mount_of(path, mounts)
+    free = mounts.get(mount)
+    if free is None or needed <= free:
+        return ()
+    return (
+        error(
+            "disk_space_insufficient",
+            f"{path} needs {needed} bytes ({needed / 1e9:.1f} GB), and {mount} has {free} ({free / 1e9:.1f} GB) free.",
+            path=mount,
+            expected=needed,
+            actual=free,
+            fix="Free space, choose a larger workspace, or use fewer or shorter conversations.",
+        ),
+    )

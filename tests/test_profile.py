@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eagle3_backend.findings import FindingError
+from eagle3_backend.profile import load
+
+PROFILES = Path(__file__).parents[1] / "profiles"
+MINIMAL = '[host]\naddress = "embedded"\n[target]\nmodel = "m"\n'
+
+
+def write(tmp_path, text):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+def findings(tmp_path, text):
+    with pytest.raises(FindingError) as caught:
+        load(write(tmp_path, text))
+    return caught.value.findings
+
+
+@pytest.mark.parametrize("path", sorted(PROFILES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_shipped_profile_is_valid_and_finds_its_prompt_files(path):
+    profile = load(path)
+    kinds, sources = profile.uploads()
+    assert kinds["files"] and kinds["published"]
+    assert all(source.stat().st_size > 0 for source in sources.values())
+
+
+def test_the_kimi_drafter_has_64_heads_of_128():
+    train = load(PROFILES / "kimi-k2.5-8x-rtx-pro-6000.toml").parameters["train"]
+    assert (train.heads, train.head_dim) == (64, 128)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "hint"),
+    [
+        (MINIMAL + "[stages.train]\nlearning_rat = 1\n", "stages.train.learning_rat", "learning_rate"),
+        (MINIMAL + "[stages.trian]\n", "stages.trian", "train"),
+        ('[host]\naddres = "embedded"\n[target]\nmodel = "m"\n', "host.addres", "address"),
+        (MINIMAL + "[environments.train]\npythn = 'x'\n", "environments.train.pythn", "python"),
+        (MINIMAL + "[stage]\n", "stage", "stages"),
+    ],
+)
+def test_a_typo_is_an_error_with_the_nearest_right_key(tmp_path, text, path, hint):
+    found = [finding for finding in findings(tmp_path, text) if finding.code == "profile_key_unknown"]
+    assert [finding.path for finding in found] == [path]
+    assert f"'{hint}'" in found[0].fix
+
+
+def test_every_fault_is_told_at_once(tmp_path):
+    text = MINIMAL + "[stages.train]\nepochs = 'many'\n[stages.vocab]\ndraft_vocab = 1\n"
+    assert {finding.path for finding in findings(tmp_path, text)} == {"stages.train.epochs", "stages.vocab.draft_vocab"}
+
+
+def test_a_host_is_an_address_or_a_transport_and_never_both(tmp_path):
+    (finding,) = findings(tmp_path, '[host]\naddress = "a"\ntransport = ["sh"]\n[target]\nmodel = "m"\n')
+    assert finding.path == "host.address"
+
+
+def test_a_file_that_is_no_toml_is_a_finding(tmp_path):
+    assert findings(tmp_path, "[host")[0].code == "profile_invalid"
+    with pytest.raises(FindingError):
+        load(tmp_path / "absent.toml")
+
+
+def test_settings_override_the_file_and_are_validated(tmp_path):
+    profile = load(write(tmp_path, MINIMAL))
+    assert profile.with_settings(["train.epochs=3"]).parameters["train"].epochs == 3
+    for wrong in ("train.epochs", "epochs=3", "train.epoch=3", "train.epochs='x'"):
+        with pytest.raises(FindingError):
+            profile.with_settings([wrong])
+
+
+def test_a_missing_prompt_file_is_named(tmp_path):
+    profile = load(write(tmp_path, MINIMAL + "[stages.prompts]\nfiles = ['no.jsonl']\n"))
+    with pytest.raises(FindingError) as caught:
+        profile.uploads()
+    assert caught.value.findings[0].code == "prompt_file_unreadable"

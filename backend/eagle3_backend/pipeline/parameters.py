@@ -1,7 +1,8 @@
 """The parameters of every stage, as plain frozen dataclasses.
 
-The laptop validates values with pydantic over these classes; a host does `Parameters(**spec["parameters"])`. The form in
-the panel, `--set` flags, the JSON schema and the reference documentation come from the text under each field. A field whose metadata say `affects_output` is false does not enter the fingerprint.
+The laptop validates values with pydantic over these classes; a host does `Parameters(**spec["parameters"])`. The form
+in the panel, `--set` flags, the JSON schema and the reference documentation come from the text under each field. A
+field whose metadata say `affects_output` is false does not enter the fingerprint.
 """
 
 from __future__ import annotations

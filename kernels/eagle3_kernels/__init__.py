@@ -1,1 +1,16 @@
-"""The drafter's hot paths, each beside a plain torch reference."""
+"""The drafter's hot paths on a host, each beside its plain torch reference."""
+
+from __future__ import annotations
+
+from eagle3_kernels.attention import ttt_attention, ttt_attention_reference
+from eagle3_kernels.draft_loss import LOSSES, Teacher, draft_loss, draft_loss_reference, finish_logits
+
+__all__ = [
+    "LOSSES",
+    "Teacher",
+    "draft_loss",
+    "draft_loss_reference",
+    "finish_logits",
+    "ttt_attention",
+    "ttt_attention_reference",
+]

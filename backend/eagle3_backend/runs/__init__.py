@@ -1,1 +1,1 @@
-"""What happened: run records, journals in SQLite, log segments and series."""
+"""What happened: journals in SQLite, logs as segment files, series for charts. A copy; the truth is on the hosts."""

@@ -1,0 +1,205 @@
+"""The laptop's copy of journals: lines and offsets move in one transaction, so each line is there exactly once.
+
+Several programs may follow one run into one file: whoever stores a stretch first wins, the others see its offset move.
+The file can be deleted at any time; hosts still have everything it held.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eagle3_backend.runs.lines import Line, metric_values, parse, parse_line
+
+VERSION = 1
+"""Raised by hand with the tables; a file of another version is made anew from the hosts."""
+
+_TABLES = """
+CREATE TABLE attempts (
+    id INTEGER PRIMARY KEY, workspace TEXT NOT NULL, run TEXT NOT NULL, attempt INTEGER NOT NULL,
+    generation TEXT NOT NULL, offset INTEGER NOT NULL, UNIQUE (workspace, run, attempt));
+CREATE TABLE lines (
+    attempt_id INTEGER NOT NULL, offset INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL,
+    PRIMARY KEY (attempt_id, offset)) WITHOUT ROWID;
+CREATE INDEX lines_by_kind ON lines (attempt_id, kind, offset);
+CREATE TABLE series (
+    attempt_id INTEGER NOT NULL, name TEXT NOT NULL, step REAL NOT NULL, value REAL,
+    PRIMARY KEY (attempt_id, name, step)) WITHOUT ROWID;
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY, at REAL NOT NULL, source TEXT NOT NULL, text TEXT NOT NULL, severity TEXT NOT NULL,
+    kind TEXT NOT NULL);
+"""
+
+_OF_ATTEMPT = (
+    "FROM lines l JOIN attempts a ON a.id = l.attempt_id WHERE a.workspace = ? AND a.run = ? AND a.attempt = ?"
+)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One attempt of one run in one workspace (by the workspace's own id, whatever host mounts it)."""
+
+    workspace: str
+    run: str
+    attempt: int
+
+
+class Store:
+    """One connection to the file. Not for use from several threads at once."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        try:
+            self._connection = self._connect()
+        except sqlite3.DatabaseError as problem:
+            if isinstance(problem, sqlite3.OperationalError):
+                raise
+            # The file is no database any more: it is a copy, so a new one is as good.
+            for suffix in ("", "-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            self._connection = self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=30.0, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            with _transaction(connection):
+                if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+                    for name in ("attempts", "lines", "series", "events"):
+                        connection.execute(f"DROP TABLE IF EXISTS {name}")
+                    for statement in _TABLES.split(";")[:-1]:
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA user_version = {VERSION}")
+        except sqlite3.DatabaseError:
+            connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def position(self, key: Key) -> tuple[str, int]:
+        """Generation and offset of the first byte that is not stored; ("", 0) for an attempt never seen."""
+        row = self._connection.execute(
+            "SELECT generation, offset FROM attempts WHERE workspace = ? AND run = ? AND attempt = ?",
+            (key.workspace, key.run, key.attempt),
+        ).fetchone()
+        return (str(row[0]), int(row[1])) if row else ("", 0)
+
+    def restart(self, key: Key, generation: str) -> None:
+        """Begin a journal of this generation at offset 0; what was stored of another one goes. Idempotent."""
+        with _transaction(self._connection):
+            row = self._connection.execute(
+                "SELECT id, generation FROM attempts WHERE workspace = ? AND run = ? AND attempt = ?",
+                (key.workspace, key.run, key.attempt),
+            ).fetchone()
+            if row and row[1] == generation:
+                return
+            if row:
+                self._connection.execute("DELETE FROM lines WHERE attempt_id = ?", (row[0],))
+                self._connection.execute("DELETE FROM series WHERE attempt_id = ?", (row[0],))
+                self._connection.execute(
+                    "UPDATE attempts SET generation = ?, offset = 0 WHERE id = ?", (generation, row[0])
+                )
+            else:
+                self._connection.execute(
+                    "INSERT INTO attempts (workspace, run, attempt, generation, offset) VALUES (?, ?, ?, ?, 0)",
+                    (key.workspace, key.run, key.attempt, generation),
+                )
+
+    def append(self, key: Key, generation: str, offset: int, data: bytes) -> bool:
+        """Store whole lines that start at ``offset``, and move the offset behind them, in one transaction.
+
+        False when the stored position is not (generation, offset): somebody else was first, ask `position` again.
+        """
+        lines = parse(data, offset)
+        with _transaction(self._connection):
+            row = self._connection.execute(
+                "UPDATE attempts SET offset = ? WHERE workspace = ? AND run = ? AND attempt = ? AND generation = ?"
+                " AND offset = ? RETURNING id",
+                (offset + len(data), key.workspace, key.run, key.attempt, generation, offset),
+            ).fetchone()
+            if row is None:
+                return False
+            self._connection.executemany(
+                "INSERT INTO lines VALUES (?, ?, ?, ?)",
+                [(row[0], line.offset, line.kind, line.text) for line in lines],
+            )
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO series VALUES (?, ?, ?, ?)",
+                [
+                    (row[0], name, step, None if math.isnan(value) else value)
+                    for line in lines
+                    for name, step, value in metric_values(line)
+                ],
+            )
+        return True
+
+    def lines(self, key: Key, without: tuple[str, ...] = ()) -> list[Line]:
+        """The stored lines in file order, without those of these kinds."""
+        marks = ", ".join("?" * len(without))
+        rows = self._connection.execute(
+            f"SELECT l.text, l.offset {_OF_ATTEMPT} AND l.kind NOT IN ({marks}) ORDER BY l.offset",
+            (key.workspace, key.run, key.attempt, *without),
+        )
+        return [parse_line(text, offset) for text, offset in rows]
+
+    def last(self, key: Key, kind: str) -> Line | None:
+        """The newest stored line of this kind."""
+        row = self._connection.execute(
+            f"SELECT l.text, l.offset {_OF_ATTEMPT} AND l.kind = ? ORDER BY l.offset DESC LIMIT 1",
+            (key.workspace, key.run, key.attempt, kind),
+        ).fetchone()
+        return parse_line(*row) if row else None
+
+    def series(self, key: Key) -> dict[str, list[tuple[float, float]]]:
+        """Every metric of an attempt as (step, value) in step order; NaN where no number was measured."""
+        rows = self._connection.execute(
+            "SELECT s.name, s.step, s.value FROM series s JOIN attempts a ON a.id = s.attempt_id"
+            " WHERE a.workspace = ? AND a.run = ? AND a.attempt = ? ORDER BY s.name, s.step",
+            (key.workspace, key.run, key.attempt),
+        )
+        found: dict[str, list[tuple[float, float]]] = {}
+        for name, step, value in rows:
+            found.setdefault(name, []).append((step, math.nan if value is None else value))
+        return found
+
+    def attempts(self, workspace: str, run: str) -> list[int]:
+        """Attempts of a run of which anything is stored, ascending."""
+        rows = self._connection.execute(
+            "SELECT attempt FROM attempts WHERE workspace = ? AND run = ? ORDER BY attempt", (workspace, run)
+        )
+        return [int(row[0]) for row in rows]
+
+    def add_event(self, at: float, source: str, text: str, severity: str, kind: str) -> None:
+        """Keep something that happened on the laptop's side, such as a lost link."""
+        self._connection.execute(
+            "INSERT INTO events (at, source, text, severity, kind) VALUES (?, ?, ?, ?, ?)",
+            (at, source, text, severity, kind),
+        )
+
+    def events(self, limit: int) -> list[dict[str, Any]]:
+        """The newest events, oldest first."""
+        rows = self._connection.execute(
+            "SELECT at, source, text, severity, kind FROM events ORDER BY id DESC LIMIT ?", (limit,)
+        ).fetchall()
+        return [dict(zip(("at", "source", "text", "severity", "kind"), row, strict=True)) for row in reversed(rows)]
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """IMMEDIATE: the write lock is taken at once, so a second program waits instead of failing half way."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")

@@ -1,0 +1,87 @@
+"""Locks that end with their holder: one for each artifact directory and each GPU.
+
+The kernel drops a `flock` when the last descriptor of it closes. It is taken by whoever starts an attempt and handed
+down to the supervisor and the stage's first process, so it outlives a killed supervisor as long as the work goes on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import hashlib
+import json
+import os
+import time
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from eagle3_backend.agent.workspace import local_directory
+from eagle3_backend.findings import FindingError, error
+
+
+def take(names: Sequence[Tuple[str, str]], run: str) -> List[int]:
+    """Lock every (file name, what it stands for) in order; the descriptors, close-on-exec.
+
+    Raises FindingError with the holder of the first that is taken; nothing stays locked then.
+    """
+    held: List[int] = []
+    try:
+        for name, thing in names:
+            held.append(_take_one(name, thing, {"run": run, "user": _user(), "since": time.time()}))
+    except BaseException:
+        release(held)
+        raise
+    return held
+
+
+def of_spec(spec: Mapping[str, Any]) -> List[Tuple[str, str]]:
+    """What an attempt of this spec has to hold: its artifact directory, then its GPUs in sorted order.
+
+    One order for everybody is what keeps two starts from waiting for each other.
+    """
+    output = str(spec.get("output") or spec["run"])
+    digest = hashlib.sha256(os.path.realpath(output).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    gpus = sorted(str(uuid) for uuid in spec.get("gpus") or ())
+    return [(f"artifact-{digest}.lock", output)] + [(f"gpu-{uuid.replace('/', '_')}.lock", uuid) for uuid in gpus]
+
+
+def holder(name: str) -> Optional[Dict[str, Any]]:
+    """Who wrote themselves into a lock file last, or None."""
+    try:
+        return dict(json.loads((local_directory() / name).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def release(descriptors: Sequence[int]) -> None:
+    """Let go of our share; the lock is free when nobody else has the descriptor."""
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _take_one(name: str, thing: str, claim: Dict[str, Any]) -> int:
+    descriptor = os.open(local_directory() / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        os.close(descriptor)
+        who = holder(name) or {}
+        gpu = name.startswith("gpu-")
+        raise FindingError(
+            error(
+                "gpu_in_use" if gpu else "already_running",
+                f"{thing} is held by {who.get('run', 'another attempt')}.",
+                path=thing,
+                actual=who,
+                fix="Wait for it, or stop it first.",
+            )
+        ) from problem
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(claim).encode(), 0)
+    return descriptor
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

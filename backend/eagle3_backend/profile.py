@@ -176,6 +176,19 @@ def _validate_stage(name: str, values: dict[str, Any], prefix: str) -> StagePara
         raise FindingError(*_findings(problem, f"{prefix}{name}.", lambda _: known)) from problem
 
 
+def parameter_schema() -> dict[str, Any]:
+    """JSON schema of each stage's parameters by stage name; the descriptions are the text under each field."""
+    schemas = {}
+    for name, stage in STAGES.items():
+        schemas[name] = TypeAdapter(stage.parameters).json_schema()
+        # pydantic reads the text under a field from the class that it is given, not from those above it.
+        for base in stage.parameters.__mro__[1:-1]:
+            for key, values in TypeAdapter(base).json_schema()["properties"].items():
+                if "description" in values:
+                    schemas[name]["properties"][key].setdefault("description", values["description"])
+    return schemas
+
+
 def load(path: Path) -> Profile:
     """Read and validate a profile. Raises FindingError with one finding for each fault."""
     try:

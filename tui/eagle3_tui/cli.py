@@ -1,0 +1,86 @@
+"""`eagle3-tui`: bare it is the panel; subcommands are the same use cases without it.
+
+Importing this loads neither Textual nor asyncssh nor pydantic: each command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from eagle3_tui.commands import hosts, look, runs, settings
+from eagle3_tui.commands.campaign import DEFAULT_PROFILE, Choice, NoInputOption, SettingsOption, choose, opened
+from eagle3_tui.commands.output import command
+from eagle3_tui.places import find_profile
+
+app = typer.Typer(
+    name="eagle3-tui",
+    help="Control panel of an EAGLE-3 campaign: from a target model to a served drafter with measured acceptance.",
+    epilog="Exit codes: 0 ok, 1 refused or a finding of severity error, 2 usage, 3 host unreachable, "
+    "4 authentication or host key, 5 conflict, 6 a stage ended badly, 130 interrupted.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def panel(
+    context: typer.Context,
+    profile: Annotated[
+        str,
+        typer.Option(
+            "--profile",
+            "-p",
+            metavar="NAME|FILE",
+            envvar="EAGLE3_PROFILE",
+            help="A shipped profile by name, or a profile file.",
+        ),
+    ] = DEFAULT_PROFILE,
+    set_: SettingsOption = None,
+    no_input: NoInputOption = False,
+    mock: Annotated[bool, typer.Option("--mock", help="The panel on made-up data; no host is touched.")] = False,
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="The panel with plain ASCII drawing.")] = False,
+) -> None:
+    """Without a command: the panel."""
+    context.obj = Choice(profile, tuple(set_ or ()), not no_input)
+    if context.invoked_subcommand is None:
+        with command():
+            show_panel(context.obj, mock=mock, ascii_only=ascii_only)
+
+
+@app.command()
+def demo(context: typer.Context) -> None:
+    """The whole campaign on this machine: in the panel, or headless where there is no terminal."""
+    choice = choose(context)
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    with command(as_json=not on_terminal) as output:
+        if on_terminal:
+            show_panel(choice, autostart="bench")
+        else:
+            with opened(choice, output) as control:
+                runs.run_through(control, "bench", output)
+
+
+def show_panel(choice: Choice, *, autostart: str = "", mock: bool = False, ascii_only: bool = False) -> None:
+    """Run the panel until the operator leaves it; runs go on on their hosts."""
+    from eagle3_tui.app import run_panel
+
+    run_panel(find_profile(choice.profile), choice.settings, autostart=autostart, mock=mock, ascii_only=ascii_only)
+
+
+for act in (runs.run, look.status, runs.attach, runs.stop, runs.resume, look.logs, look.metrics, look.doctor):
+    app.command()(act)
+app.add_typer(hosts.app, name="hosts")
+app.add_typer(settings.profiles, name="profiles")
+app.add_typer(settings.config, name="config")
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

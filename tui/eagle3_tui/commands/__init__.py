@@ -1,0 +1,1 @@
+"""The use cases of the panel as commands: data on standard output, messages on standard error."""

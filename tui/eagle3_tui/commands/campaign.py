@@ -1,0 +1,134 @@
+"""Options that every command about a campaign shares, and the campaign opened behind the facade."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eagle3_backend.findings import FindingError
+from eagle3_backend.pipeline.stages import STAGES
+from eagle3_tui import places
+from eagle3_tui.commands.output import Output
+
+if TYPE_CHECKING:
+    from eagle3_backend.control import Control
+    from eagle3_backend.profile import Profile
+
+DEFAULT_PROFILE = "local"
+
+
+def known_stage(name: str | None) -> str | None:
+    """A stage name as typed, or a usage error that names the nearest one."""
+    if not name or name in STAGES:
+        return name
+    near = difflib.get_close_matches(name, STAGES, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else "known: " + ", ".join(STAGES)
+    raise typer.BadParameter(f"'{name}' is not a stage; {hint}")
+
+
+def _complete_stage(incomplete: str) -> list[str]:
+    return [name for name in STAGES if name.startswith(incomplete)]
+
+
+ProfileOption = Annotated[
+    str | None,
+    typer.Option("--profile", "-p", metavar="NAME|FILE", help="A shipped profile by name, or a profile file."),
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="STAGE.FIELD=VALUE", help="Override a stage parameter; repeatable."),
+]
+NoInputOption = Annotated[bool, typer.Option("--no-input", help="Never ask; an unknown host key is refused.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+AcceptOption = Annotated[
+    list[str] | None,
+    typer.Option("--accept", metavar="CODE", help="Go on past findings of this code; repeatable, kept in the journal."),
+]
+StageArgument = Annotated[
+    str, typer.Argument(metavar="STAGE", callback=known_stage, autocompletion=_complete_stage, help="A stage by name.")
+]
+OptionalStage = Annotated[
+    str | None,
+    typer.Argument(metavar="[STAGE]", callback=known_stage, autocompletion=_complete_stage, help="A stage by name."),
+]
+ThroughOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STAGE", callback=known_stage, autocompletion=_complete_stage, help="Last stage of the chain."
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which campaign a command is about. ``ask`` allows questions on the terminal."""
+
+    profile: str = DEFAULT_PROFILE
+    settings: tuple[str, ...] = ()
+    ask: bool = True
+
+    def load(self) -> Profile:
+        """The profile with its settings, without touching the host. Raises FindingError."""
+        from eagle3_backend.profile import load
+
+        return load(places.find_profile(self.profile)).with_settings(list(self.settings))
+
+
+def choose(
+    context: typer.Context, profile: str | None = None, settings: list[str] | None = None, no_input: bool = False
+) -> Choice:
+    """The campaign named before the command (`eagle3-tui --profile P status`) or behind it, which wins."""
+    before: Choice = context.obj or Choice()
+    return Choice(
+        profile or before.profile,
+        before.settings + tuple(settings or ()),
+        before.ask and not no_input,
+    )
+
+
+@contextmanager
+def facade() -> Iterator[Control]:
+    """The facade alone. Closing it never touches a run."""
+    control = places.open_control()
+    try:
+        yield control
+    finally:
+        control.close()
+
+
+@contextmanager
+def opened(choice: Choice, output: Output, *, smoke: bool = False) -> Iterator[Control]:
+    """The facade with the campaign open and its host reached. Raises FindingError."""
+    from eagle3_backend.control.commands import Open
+
+    profile = places.find_profile(choice.profile)
+    with facade() as control:
+        request = Open(profile, choice.settings, smoke)
+        try:
+            control.submit(request).result()
+        except FindingError as problem:
+            if not (choice.ask and _asks_for_trust(problem) and sys.stdin.isatty()):
+                raise
+            output.findings(problem.findings)
+            trust_after_question(control, problem)
+            control.submit(request).result()
+        yield control
+
+
+def _asks_for_trust(problem: FindingError) -> bool:
+    return any(finding.code == "ssh_host_key_unknown" for finding in problem.findings)
+
+
+def trust_after_question(control: Control, problem: FindingError) -> None:
+    """Save an unknown host key when the operator says yes; else the refusal stands."""
+    from eagle3_backend.control.commands import TrustHostKey
+
+    if not typer.confirm("Is this the right key? Save it and go on", err=True):
+        raise problem
+    control.submit(TrustHostKey(save=True)).result()

@@ -1,0 +1,163 @@
+"""Commands about hosts: which are known, and whose key is trusted."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eagle3_backend.findings import FindingError, error
+from eagle3_tui.commands.campaign import (
+    Choice,
+    JsonOption,
+    NoInputOption,
+    ProfileOption,
+    choose,
+    facade,
+)
+from eagle3_tui.commands.output import Output, clean, command
+from eagle3_tui.places import find_profile
+
+if TYPE_CHECKING:
+    from eagle3_backend.control import Control
+
+app = typer.Typer(help="Known hosts and their keys.", no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The host's address, as the profile has it.")]
+FingerprintOption = Annotated[
+    str | None, typer.Option(metavar="SHA256:...", help="Save an unknown key without asking when it is this one.")
+]
+ConfirmOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The host's name again, instead of typing it when asked.")
+]
+
+
+@app.command("list")
+def list_hosts(as_json: JsonOption = False) -> None:
+    """The hosts that this laptop has worked with."""
+    from eagle3_backend.control.commands import Hosts
+
+    with command(as_json) as output, facade() as control:
+        answer = control.submit(Hosts()).result()
+        lines = [clean(f"{host['name']:<24} {host['address']}") for host in answer["hosts"]]
+        output.give(answer, "\n".join(lines) if lines else "No host yet: `eagle3-tui --profile P hosts add NAME`.")
+
+
+@app.command()
+def add(
+    context: typer.Context,
+    name: NameArgument,
+    profile: ProfileOption = None,
+    fingerprint: FingerprintOption = None,
+    no_input: NoInputOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Reach the profile's host for the first time and remember it; an unknown key is asked about."""
+    _reach(choose(context, profile, no_input=no_input), name, fingerprint, as_json)
+
+
+@app.command()
+def trust(
+    context: typer.Context,
+    name: NameArgument,
+    profile: ProfileOption = None,
+    fingerprint: FingerprintOption = None,
+    no_input: NoInputOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Save the key of a host that is not in known_hosts. A changed key is never taken: see `hosts rebind`."""
+    _reach(choose(context, profile, no_input=no_input), name, fingerprint, as_json)
+
+
+@app.command()
+def rebind(
+    context: typer.Context,
+    name: NameArgument,
+    profile: ProfileOption = None,
+    confirm: ConfirmOption = None,
+    no_input: NoInputOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """A host was replaced: take its new key, and take over the attempts of its workspace."""
+    from eagle3_backend.control.commands import Open, Rebind
+
+    choice = choose(context, profile, no_input=no_input)
+    with command(as_json) as output, facade() as control:
+        _name_the_profiles_host(choice, name)
+        try:
+            control.submit(Open(find_profile(choice.profile), choice.settings)).result()
+        except FindingError as problem:
+            # A changed key is what this command is for; anything else stops it.
+            if not any(finding.code == "ssh_host_key_changed" for finding in problem.findings):
+                raise
+        planned = control.submit(Rebind(name)).result()
+        output.say(_differences(planned))
+        if confirm is None and choice.ask and sys.stdin.isatty():
+            confirm = typer.prompt("Type the host's name to replace its key", err=True)
+        if confirm != name:
+            raise FindingError(
+                error(
+                    "confirmation_missing",
+                    "Nothing was replaced: the host's name was not repeated.",
+                    path=name,
+                    expected=name,
+                    actual=confirm,
+                    fix=f"eagle3-tui hosts rebind {name} --confirm {name}",
+                )
+            )
+        answer = control.submit(Rebind(name, confirm=True)).result()
+        output.give(answer, clean(f"{name} is bound to its new key."))
+
+
+def _reach(choice: Choice, name: str, fingerprint: str | None, as_json: bool) -> None:
+    """Open the profile's host, which the facade then remembers, and tell whether its key was saved."""
+    with command(as_json) as output, facade() as control:
+        _name_the_profiles_host(choice, name)
+        saved = _open_trusting(control, choice, fingerprint, output)
+        output.say(f"{name} is reached" + (", and its key is saved." if saved else "; its key was known."))
+        output.give({"name": name, "key_saved": saved}, name)
+
+
+def _differences(planned: dict[str, Any]) -> str:
+    return "\n".join(clean(f"{name:<16} {value}") for name, value in planned.items() if value not in (None, "", []))
+
+
+def _name_the_profiles_host(choice: Choice, name: str) -> None:
+    address = choice.load().host.address
+    if name != address:
+        raise FindingError(
+            error(
+                "host_not_in_profile",
+                f"The profile '{choice.profile}' works on another host.",
+                path="host.address",
+                expected=address,
+                actual=name,
+                fix="Name the profile of that host with --profile.",
+            )
+        )
+
+
+def _open_trusting(control: Control, choice: Choice, fingerprint: str | None, output: Output) -> bool:
+    """Open the campaign, settling the question of an unknown key; answers whether a key was saved."""
+    from eagle3_backend.control.commands import Open, TrustHostKey
+
+    request = Open(find_profile(choice.profile), choice.settings)
+    try:
+        control.submit(request).result()
+    except FindingError as problem:
+        unknown = [finding for finding in problem.findings if finding.code == "ssh_host_key_unknown"]
+        if not unknown:
+            raise
+        if fingerprint is None:
+            if not (choice.ask and sys.stdin.isatty()):
+                raise
+            output.findings(problem.findings)
+            if not typer.confirm("Is this the right key? Save it", err=True):
+                raise
+        elif unknown[0].actual != fingerprint:
+            raise
+        control.submit(TrustHostKey(save=True)).result()
+        control.submit(request).result()
+        return True
+    return False

@@ -1,0 +1,109 @@
+"""What a command says and how it ends: data on standard output, everything else on standard error, typed exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import typer
+
+from eagle3_backend.findings import Finding, FindingError, Severity
+
+OK, REFUSED, USAGE, UNREACHABLE, DENIED, CONFLICT, STAGE_ENDED_BADLY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
+
+_CODES = {
+    DENIED: {"ssh_host_key_unknown", "ssh_host_key_changed", "ssh_host_key_revoked", "ssh_authentication_failed"},
+    UNREACHABLE: {
+        "host_unknown",
+        "host_unreachable",
+        "host_not_answering",
+        "gateway_failed",
+        "ssh_connection_lost",
+        "ssh_negotiation_failed",
+        "ssh_proxyjump_loop",
+        "transport_failed",
+    },
+    CONFLICT: {"already_running", "run_elsewhere", "gpu_in_use"},
+}
+"""Finding codes behind an exit code of their own."""
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """The exit code of an act that these findings ended: who cannot be reached, who refuses, what is taken, else 1."""
+    codes = {finding.code for finding in findings}
+    return next((status for status, known in _CODES.items() if codes & known), REFUSED)
+
+
+def clean(text: str) -> str:
+    """Text from a host with everything replaced that could move a cursor or end a line."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text)
+
+
+def describe(finding: Finding) -> str:
+    """A finding on one line, and its next step on a second."""
+    wanted = [f"expected {finding.expected}"] if finding.expected is not None else []
+    found = [f"found {finding.actual}"] if finding.actual is not None else []
+    facts = f" ({', '.join(wanted + found)})" if wanted or found else ""
+    place = f" {finding.path}" if finding.path else ""
+    line = clean(f"{finding.severity.value} {finding.code}{place}: {finding.message}{facts}")
+    return f"{line}\n  next: {clean(finding.fix)}" if finding.fix else line
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds as hh:mm:ss."""
+    whole = max(0, round(seconds))
+    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def size(count: float) -> str:
+    """Bytes in decimal units, as disks are sold and `disk_space_insufficient` counts."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+class Output:
+    """One command's two streams. With ``as_json`` standard output gets exactly one JSON object."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def say(self, text: str) -> None:
+        """A message for people."""
+        print(text, file=sys.stderr, flush=True)
+
+    def findings(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self.say(describe(finding))
+
+    def give(self, data: Mapping[str, Any], text: str) -> None:
+        """The command's data: as JSON when asked for, else as text."""
+        print(json.dumps(data, ensure_ascii=False, allow_nan=False) if self.as_json else text, flush=True)
+
+    def refuse(self, findings: tuple[Finding, ...]) -> NoReturn:
+        """End the command because of these findings."""
+        self.findings(findings)
+        if self.as_json:
+            self.give({"findings": [finding.to_json() for finding in findings]}, "")
+        raise typer.Exit(exit_code(findings))
+
+
+@contextmanager
+def command(as_json: bool = False) -> Iterator[Output]:
+    """Body of a command: a finding becomes words, JSON and an exit code; an interrupt becomes 130."""
+    output = Output(as_json)
+    try:
+        yield output
+    except FindingError as problem:
+        output.refuse(problem.findings)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def is_refusal(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in findings)

@@ -1,0 +1,285 @@
+"""Commands that start, stop and follow work: run, resume, attach, stop."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eagle3_backend.pipeline.stages import needed
+from eagle3_backend.states import RunState
+from eagle3_tui.commands.campaign import (
+    AcceptOption,
+    JsonOption,
+    NoInputOption,
+    OptionalStage,
+    ProfileOption,
+    SettingsOption,
+    StageArgument,
+    ThroughOption,
+    choose,
+    known_stage,
+    opened,
+)
+from eagle3_tui.commands.output import (
+    CONFLICT,
+    INTERRUPTED,
+    OK,
+    STAGE_ENDED_BADLY,
+    Output,
+    clean,
+    command,
+    duration,
+    size,
+)
+from eagle3_tui.commands.watch import Progress, follow
+
+if TYPE_CHECKING:
+    from eagle3_backend.control import Control
+    from eagle3_backend.control.snapshot import Outcome, Snapshot, StageView, Started
+
+RequiredThrough = Annotated[
+    str, typer.Option("--through", metavar="STAGE", callback=known_stage, help="Last stage of the chain.")
+]
+
+
+def run(
+    context: typer.Context,
+    through: RequiredThrough,
+    profile: ProfileOption = None,
+    settings: SettingsOption = None,
+    only: Annotated[bool, typer.Option("--only", help="This stage alone, not what it stands on.")] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Ten samples through everything.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Return as soon as the chain has started.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Set the old artifact aside and begin anew.")] = False,
+    accept: AcceptOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, as a shell script.")] = False,
+    no_input: NoInputOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run everything that is not fresh, up to a stage, and wait for it."""
+    choice = choose(context, profile, settings, no_input)
+    with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
+        if dry_run:
+            print_script(control, through, output)
+        else:
+            run_through(control, through, output, only=only, detach=detach, restart=restart, accept=tuple(accept or ()))
+
+
+def resume(
+    context: typer.Context,
+    stage: StageArgument,
+    through: ThroughOption = None,
+    profile: ProfileOption = None,
+    settings: SettingsOption = None,
+    smoke: Annotated[bool, typer.Option("--smoke", help="The smoke campaign's run.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Return as soon as the attempt has started.")] = False,
+    accept: AcceptOption = None,
+    no_input: NoInputOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Next attempt of a stage from its newest whole checkpoint, then the rest of the chain."""
+    from eagle3_backend.control.commands import Resume
+
+    choice = choose(context, profile, settings, no_input)
+    with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
+        started = control.submit(Resume(stage, through or "", tuple(accept or ()))).result()
+        finish(control, through or stage, started, output, detach=detach)
+
+
+def attach(
+    context: typer.Context,
+    stage: OptionalStage = None,
+    profile: ProfileOption = None,
+    settings: SettingsOption = None,
+    smoke: Annotated[bool, typer.Option("--smoke", help="The smoke campaign's run.")] = False,
+    no_input: NoInputOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow work that is under way to its end. It only reads: interrupting it never touches a run."""
+    choice = choose(context, profile, settings, no_input)
+    with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
+        through = stage or _last_active(control.snapshot())
+        if through is None:
+            output.say("Nothing is running in this campaign.")
+            output.give({"stage": None, "active": False}, "")
+            return
+        report(control, through, _watched(control, through, output), (), output)
+
+
+def stop(
+    context: typer.Context,
+    stage: OptionalStage = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every stage that is active.")] = False,
+    profile: ProfileOption = None,
+    settings: SettingsOption = None,
+    smoke: Annotated[bool, typer.Option("--smoke", help="The smoke campaign's run.")] = False,
+    no_input: NoInputOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a stage to save and leave, and wait until it has."""
+    from eagle3_backend.control.commands import Stop
+
+    if bool(stage) == everything:
+        raise typer.BadParameter("name a stage, or give --all")
+    choice = choose(context, profile, settings, no_input)
+    with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
+        active = [view.name for view in control.snapshot().stages if view.state.is_active]
+        names = active if everything else [str(stage)]
+        for name in names:
+            control.submit(Stop(name)).result()
+        states = _wait_for_end(control, names, output)
+        output.give({"stages": states}, "\n".join(f"{name} {state}" for name, state in states.items()))
+
+
+def run_through(
+    control: Control,
+    through: str,
+    output: Output,
+    *,
+    only: bool = False,
+    detach: bool = False,
+    restart: bool = False,
+    accept: tuple[str, ...] = (),
+) -> None:
+    """Forecast, start, watch and report a chain; leaves with the exit code of its end."""
+    from eagle3_backend.control.commands import Start
+
+    if not only:
+        print_forecast(control, through, output)
+    started = control.submit(Start(through, only, restart, accept)).result()
+    finish(control, through, started, output, detach=detach)
+
+
+def finish(control: Control, through: str, started: Started, output: Output, *, detach: bool) -> None:
+    """What follows a start: leave at once, or watch to the end and tell the result."""
+    if started.already_running and not started.same_chain:
+        output.say("Other work of this campaign is active on the host; stop it, or attach to it.")
+        output.give({"stage": through, "conflict": True, "runs": list(started.runs)}, "")
+        raise typer.Exit(CONFLICT)
+    if started.already_running:
+        output.say("Already running; watching it.")
+    if detach and started.runs:
+        output.say("Started; the host goes on by itself. Follow it: eagle3-tui attach")
+        answer = {"stage": through, "fresh": False, "detached": True, "runs": list(started.runs)}
+        output.give(answer, "\n".join(started.runs))
+        return
+    report(control, through, _watched(control, through, output), started.runs, output)
+
+
+def _watched(control: Control, through: str, output: Output) -> Outcome:
+    try:
+        return follow(control, through, sys.stderr)
+    except KeyboardInterrupt:
+        output.say("No longer watching; the run goes on on the host. Follow it again: eagle3-tui attach")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def report(control: Control, through: str, outcome: Outcome, runs: tuple[str, ...], output: Output) -> None:
+    """Print how a chain ended; leaves with 6 when its last stage did not get there."""
+    snapshot = control.snapshot()
+    totals = cost(snapshot, through)
+    answer = {
+        "campaign": snapshot.campaign,
+        "stage": through,
+        "fresh": outcome.reached and not runs,
+        "reached": outcome.reached,
+        "result": outcome.summary if outcome.reached else None,
+        "runs": list(runs),
+        "ended": {"stage": outcome.stage, "state": outcome.state.value, "remark": outcome.remark},
+        **totals,
+        "findings": [finding.to_json() for finding in outcome.findings],
+    }
+    output.give(answer, _result_text(through, outcome, totals) if outcome.reached else "")
+    if outcome.reached:
+        output.say(f"{through} is fresh: nothing to do." if not runs else f"{through} is done.")
+        raise typer.Exit(OK)
+    output.findings(outcome.findings)
+    remark = f" ({clean(outcome.remark)})" if outcome.remark else ""
+    output.say(f"{outcome.stage} ended as {outcome.state.value}{remark}. Its log: eagle3-tui logs {outcome.stage}")
+    raise typer.Exit(STAGE_ENDED_BADLY)
+
+
+def cost(snapshot: Snapshot, through: str) -> dict[str, Any]:
+    """What the artifacts behind ``through`` took to make: CPU and wall seconds, and engine starts.
+
+    A stage whose summary does not tell one of them leaves it out of the sum; nothing known at all is null.
+    """
+    summaries = [view.summary for view in map(snapshot.stage, needed(through)) if view is not None]
+    names = {"cpu_seconds": "cpu_seconds", "wall_seconds": "seconds", "engine_starts": "engine_starts"}
+    totals: dict[str, Any] = {}
+    for name, key in names.items():
+        known = [summary[key] for summary in summaries if isinstance(summary.get(key), (int, float))]
+        totals[name] = round(sum(known), 1) if known else None
+    return totals
+
+
+def print_script(control: Control, through: str, output: Output) -> None:
+    from eagle3_backend.control.commands import DryRun
+
+    answer = control.submit(DryRun(through)).result()
+    output.give(answer, answer["script"])
+
+
+def print_forecast(control: Control, through: str, output: Output) -> None:
+    """Time, disk and money, stage by stage, as messages."""
+    from eagle3_backend.control.commands import Forecast
+
+    answer = control.submit(Forecast(through)).result()
+    if not answer["stages"]:
+        return
+    output.say("forecast:")
+    for entry in answer["stages"]:
+        output.say(f"  {entry['stage']:<9} {_amounts(entry)}  ({entry['basis']})")
+    total = answer["total"]
+    price = f"  costs {total['cost']:.2f}" if total.get("cost") else ""
+    output.say(f"  {'total':<9} {_amounts(total)}{price}")
+
+
+def _amounts(entry: dict[str, Any]) -> str:
+    took = "?" if entry["seconds"] is None else duration(entry["seconds"])
+    room = "?" if entry["bytes"] is None else size(entry["bytes"])
+    return f"{took:>8}  {room:>9}"
+
+
+def _last_active(snapshot: Snapshot) -> str | None:
+    active = [view.name for view in snapshot.stages if view.state.is_active]
+    return active[-1] if active else None
+
+
+def _wait_for_end(control: Control, names: list[str], output: Output) -> dict[str, str]:
+    """The states of these stages once none is active; progress meanwhile."""
+    progress = Progress(sys.stderr)
+    while True:
+        snapshot = control.snapshot()
+        progress.show(snapshot)
+        views: list[StageView] = [view for view in map(snapshot.stage, names) if view is not None]
+        # Unknown is a lost link or an orphan: neither has ended.
+        if not any(view.state.is_active or view.state is RunState.UNKNOWN for view in views):
+            progress.end()
+            return {view.name: view.state.value for view in views}
+        time.sleep(0.2)
+
+
+def _result_text(through: str, outcome: Outcome, totals: dict[str, Any]) -> str:
+    """The result's figures as lines ``name  value``; intervals as mean [low, high]."""
+    lines = [f"{name:<34} {value}" for name, value in _figures(outcome.summary)]
+    if through == "bench":
+        lines.append("acceptance length is in tokens per target step, the target's own token included")
+    lines += [f"{name:<34} {value}" for name, value in totals.items() if value is not None]
+    return "\n".join(lines)
+
+
+def _figures(summary: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for name, value in summary.items():
+        label = f"{prefix}{name}"
+        if isinstance(value, dict) and {"mean", "low", "high"} <= value.keys():
+            found.append((label, f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"))
+        elif isinstance(value, dict):
+            found += _figures(value, f"{label}.")
+        elif isinstance(value, (str, int, float)):
+            found.append((clean(label), clean(str(value))))
+    return found

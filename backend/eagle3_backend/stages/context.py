@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_backend.agent.journal import Journal
-from eagle3_backend.findings import Finding
+from eagle3_backend.findings import Finding, FindingError, Severity
 from eagle3_backend.pipeline.artifacts import write_manifest
 from eagle3_backend.pipeline.stages import STAGES
 
@@ -64,9 +65,24 @@ class StageContext:
         """Write a finding to the journal."""
         self.journal.finding(finding)
 
+    def refuse(self, finding: Finding) -> None:
+        """Report a finding; an error that the operator has not accepted ends the stage (FindingError)."""
+        if finding.severity is Severity.ERROR and finding.code not in self.accepted:
+            raise FindingError(finding)
+        self.journal.finding(finding)
+
     def finish(self, summary: dict[str, Any]) -> None:
-        """Declare the artifact whole: its manifest is written last. ``seconds`` of this attempt join the summary."""
-        summary = {**summary, "seconds": round(time.monotonic() - self._started, 1)}
+        """Declare the artifact whole: its manifest is written last.
+
+        ``seconds`` and ``cpu_seconds`` of this attempt join the summary; the latter include every process that the
+        stage has waited for, such as engines.
+        """
+        cpu = os.times()
+        summary = {
+            **summary,
+            "seconds": round(time.monotonic() - self._started, 1),
+            "cpu_seconds": round(cpu.user + cpu.system + cpu.children_user + cpu.children_system, 1),
+        }
         manifest = write_manifest(
             self.output, kind=str(self.stage.makes), spec=self.spec, attempt=self.attempt, summary=summary
         )

@@ -90,8 +90,9 @@ class Status:
 class Logs:
     """A stretch of a stage's log, read from the host. ``attempt`` 0 is the newest; ``offset`` None reads the tail.
 
-    Answer: {"stage", "run", "attempt", "generation", "offset", "next_offset", "size", "lines", "partial"}: ``lines``
-    are whole display lines, ``partial`` the unfinished one behind them, ``next_offset`` where the next call goes on.
+    Answer: {"stage", "run", "attempt", "generation", "offset", "next_offset", "size", "data", "lines", "partial"}:
+    ``data`` are the raw bytes (offset + len(data) is where a byte-exact copy goes on), ``lines`` are whole display
+    lines, ``partial`` the unfinished one behind them, ``next_offset`` where the next call for lines goes on.
     """
 
     stage: str

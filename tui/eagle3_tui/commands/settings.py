@@ -68,6 +68,16 @@ def schema(as_json: JsonOption = False) -> None:
         output.give(data, json.dumps(data, indent=2))
 
 
+@config.command("reference")
+def reference(as_json: JsonOption = False) -> None:
+    """Every parameter with its default and meaning, as Markdown; `docs/profiles.md` holds it."""
+    from eagle3_backend.profile import parameter_schema
+
+    with command(as_json) as output:
+        text = reference_markdown(parameter_schema())
+        output.give({"markdown": text}, text)
+
+
 @config.command("show")
 def show_config(
     context: typer.Context,
@@ -82,6 +92,27 @@ def show_config(
             f"{stage}.{name} = {json.dumps(value)}" for stage, values in data.items() for name, value in values.items()
         ]
         output.give(data, "\n".join(lines))
+
+
+def reference_markdown(schema: dict[str, Any]) -> str:
+    """One table a stage, for people."""
+    parts = []
+    for name, stage in schema.items():
+        rows = [
+            f"| `{field}` | `{json.dumps(entry['default'])}` | {entry['description'].replace('|', chr(92) + '|')} |"
+            for field, entry in stage["properties"].items()
+            if "default" in entry
+        ]
+        parts += [
+            f"### `[stages.{name}]`",
+            "",
+            stage["description"],
+            "",
+            "| key | default | meaning |",
+            "| --- | --- | --- |",
+        ]
+        parts += [*rows, ""]
+    return "\n".join(parts).rstrip()
 
 
 def describe(profile: Profile) -> dict[str, Any]:

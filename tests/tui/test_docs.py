@@ -1,0 +1,68 @@
+"""Parts of the documentation are made from the code; set EAGLE3_WRITE_DOCS to renew them."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from eagle3_backend.pipeline.stages import STAGES
+from eagle3_backend.profile import parameter_schema
+from eagle3_tui.commands.output import exit_code
+from eagle3_tui.commands.settings import reference_markdown
+from eagle3_tui.keymap import keys_table
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def parameters():
+    return reference_markdown(parameter_schema())
+
+
+@pytest.mark.parametrize(
+    ("file", "mark", "make"), [("README.md", "keys", keys_table), ("docs/profiles.md", "parameters", parameters)]
+)
+def test_generated_parts_are_those_of_the_code(file, mark, make):
+    path = REPOSITORY / file
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    text = path.read_text(encoding="utf-8")
+    head, rest = text.split(begin)
+    _, tail = rest.split(end)
+    wanted = f"{head}{begin}\n\n{make().strip()}\n\n{end}{tail}"
+    if os.environ.get("EAGLE3_WRITE_DOCS"):
+        path.write_text(wanted, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == wanted
+
+
+def test_every_runtime_dependency_is_explained_with_its_pin():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    table = (REPOSITORY / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    declared = {re.sub(r"([a-z-]+)(.*)", r"| \1 | `\2` |", entry) for entry in project["dependencies"]}
+    assert {row for row in declared if row in table} == declared
+    assert table.count("\n| ") == len(declared) + 2
+
+
+def test_every_stage_is_described():
+    text = (REPOSITORY / "docs" / "campaign.md").read_text(encoding="utf-8")
+    assert [name for name in STAGES if f"\n| {name} |" not in text] == []
+
+
+def test_documented_findings_exist_and_end_as_documented():
+    source = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "backend").rglob("*.py"))
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", (REPOSITORY / "docs" / "findings.md").read_text("utf-8"), re.M)
+    assert len(rows) > 10
+    assert [code for code, _ in rows if f'"{code}"' not in source] == []
+    from eagle3_backend.findings import error
+
+    for code, status in rows:
+        if status in "1345":
+            assert (code, str(exit_code([error(code, "")]))) == (code, status)
+
+
+def test_relative_links_lead_somewhere():
+    for page in [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), (page.name, link)

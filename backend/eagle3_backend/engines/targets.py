@@ -6,82 +6,26 @@ from typing import Dict, FrozenSet
 
 VLLM_VERSION = "0.32.0"
 
-SUPPORTS_EAGLE3: Dict[str, FrozenSet[str]] = {
-    "vllm": frozenset(
-        [
-            "AfmoeForCausalLM",
-            "ApertusForCausalLM",
-            "ArceeForCausalLM",
-            "Cohere2MoeForCausalLM",
-            "CwmForCausalLM",
-            "DeepseekForCausalLM",
-            "DeepseekV2ForCausalLM",
-            "DeepseekV3ForCausalLM",
-            "Emu3ForConditionalGeneration",
-            "Ernie4_5ForCausalLM",
-            "FlexOlmoForCausalLM",
-            "GPTBigCodeForCausalLM",
-            "GPTNeoXForCausalLM",
-            "Gemma4ForCausalLM",
-            "Gemma4ForConditionalGeneration",
-            "GlmForCausalLM",
-            "GptOssForCausalLM",
-            "GraniteForCausalLM",
-            "HunYuanDenseV1ForCausalLM",
-            "HunYuanMoEV1ForCausalLM",
-            "HunYuanVLForConditionalGeneration",
-            "InternLM3ForCausalLM",
-            "Jais2ForCausalLM",
-            "K2HorizonForCausalLM",
-            "KimiK25ForConditionalGeneration",
-            "LLaMAForCausalLM",
-            "LagunaForCausalLM",
-            "Llama4ForCausalLM",
-            "Llama4ForConditionalGeneration",
-            "LlamaForCausalLM",
-            "LlavaForConditionalGeneration",
-            "MiMoForCausalLM",
-            "MiMoV2FlashForCausalLM",
-            "MiMoV2ForCausalLM",
-            "MiniCPM3ForCausalLM",
-            "MiniCPMForCausalLM",
-            "MiniMaxM2ForCausalLM",
-            "Ministral3ForCausalLM",
-            "Mistral3ForConditionalGeneration",
-            "MistralForCausalLM",
-            "MistralLarge3ForCausalLM",
-            "NemotronHForCausalLM",
-            "NemotronH_Nano_VL_V2",
-            "Olmo2ForCausalLM",
-            "Olmo3ForCausalLM",
-            "OlmoForCausalLM",
-            "Phi3ForCausalLM",
-            "PhiForCausalLM",
-            "PixtralForConditionalGeneration",
-            "Plamo3ForCausalLM",
-            "Qwen2ForCausalLM",
-            "Qwen2_5_VLForConditionalGeneration",
-            "Qwen3ForCausalLM",
-            "Qwen3MoeForCausalLM",
-            "Qwen3NextForCausalLM",
-            "Qwen3OmniMoeForConditionalGeneration",
-            "Qwen3VLForConditionalGeneration",
-            "Qwen3VLMoeForConditionalGeneration",
-            "Qwen3_5ForCausalLM",
-            "Qwen3_5ForConditionalGeneration",
-            "Qwen3_5MoeForCausalLM",
-            "Qwen3_5MoeForConditionalGeneration",
-            "SarvamMLAForCausalLM",
-            "SeedOssForCausalLM",
-            "SmolLM3ForCausalLM",
-            "Starcoder2ForCausalLM",
-            "Step1ForCausalLM",
-            "TeleChat2ForCausalLM",
-            "TeleChat3ForCausalLM",
-            "VaultGemmaForCausalLM",
-        ]
-    )
-}
+_VLLM = """
+    AfmoeForCausalLM ApertusForCausalLM ArceeForCausalLM Cohere2MoeForCausalLM CwmForCausalLM DeepseekForCausalLM
+    DeepseekV2ForCausalLM DeepseekV3ForCausalLM Emu3ForConditionalGeneration Ernie4_5ForCausalLM
+    FlexOlmoForCausalLM GPTBigCodeForCausalLM GPTNeoXForCausalLM Gemma4ForCausalLM Gemma4ForConditionalGeneration
+    GlmForCausalLM GptOssForCausalLM GraniteForCausalLM HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM
+    HunYuanVLForConditionalGeneration InternLM3ForCausalLM Jais2ForCausalLM K2HorizonForCausalLM
+    KimiK25ForConditionalGeneration LLaMAForCausalLM LagunaForCausalLM Llama4ForCausalLM
+    Llama4ForConditionalGeneration LlamaForCausalLM LlavaForConditionalGeneration MiMoForCausalLM
+    MiMoV2FlashForCausalLM MiMoV2ForCausalLM MiniCPM3ForCausalLM MiniCPMForCausalLM MiniMaxM2ForCausalLM
+    Ministral3ForCausalLM Mistral3ForConditionalGeneration MistralForCausalLM MistralLarge3ForCausalLM
+    NemotronHForCausalLM NemotronH_Nano_VL_V2 Olmo2ForCausalLM Olmo3ForCausalLM OlmoForCausalLM Phi3ForCausalLM
+    PhiForCausalLM PixtralForConditionalGeneration Plamo3ForCausalLM Qwen2ForCausalLM
+    Qwen2_5_VLForConditionalGeneration Qwen3ForCausalLM Qwen3MoeForCausalLM Qwen3NextForCausalLM
+    Qwen3OmniMoeForConditionalGeneration Qwen3VLForConditionalGeneration Qwen3VLMoeForConditionalGeneration
+    Qwen3_5ForCausalLM Qwen3_5ForConditionalGeneration Qwen3_5MoeForCausalLM Qwen3_5MoeForConditionalGeneration
+    SarvamMLAForCausalLM SeedOssForCausalLM SmolLM3ForCausalLM Starcoder2ForCausalLM Step1ForCausalLM
+    TeleChat2ForCausalLM TeleChat3ForCausalLM VaultGemmaForCausalLM
+"""
+
+SUPPORTS_EAGLE3: Dict[str, FrozenSet[str]] = {"vllm": frozenset(_VLLM.split())}
 """Text-generating architectures whose class (or a class above it) carries SupportsEagle3, read from the registry of
 vLLM `VLLM_VERSION`. Other versions differ: a name that is missing here can be accepted by hand."""
 

@@ -1,10 +1,10 @@
 """Hidden states to disk on a CPU engine: vLLM's own connector with its CUDA copy replaced.
 
-The stock `ExampleHiddenStatesConnector` copies through a CUDA stream into pinned memory and so kills a CPU engine at its
-first request. Only that one method is replaced. It uses private names of the parent, so it is pinned to one version of
-vLLM: another version is refused when the engine starts instead of writing wrong states.
+The stock `ExampleHiddenStatesConnector` copies through a CUDA stream into pinned memory and so kills a CPU engine at
+its first request. Only that one method is replaced. It uses private names of the parent, so it is pinned to one version
+of vLLM: another version is refused when the engine starts instead of writing wrong states.
 
-Selected with ``"kv_connector": "CaptureConnector", "kv_connector_module_path": "eagle3_backend.stages.capture_connector"``.
+Selected by the launch plan (`engines.vllm.with_capture`) with this module's name as `kv_connector_module_path`.
 """
 
 from __future__ import annotations

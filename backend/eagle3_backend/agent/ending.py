@@ -1,4 +1,4 @@
-"""How an attempt ended: from what the kernel and the disk say to the state, the reason and the findings of exit.json."""
+"""How an attempt ended: from what kernel and disk say to the state, the reason and the findings of exit.json."""
 
 from __future__ import annotations
 

@@ -83,6 +83,8 @@ def field(request: Dict[str, Any], name: str, kind: type, default: Any = ...) ->
     value = request.get(name)
     if value is None and default is not ...:
         return default
+    if kind is float and isinstance(value, int):
+        value = float(value)
     # True is an int to Python, and no offset is meant by it.
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise FindingError(

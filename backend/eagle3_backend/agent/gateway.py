@@ -85,7 +85,7 @@ class Gateway:
         except FindingError as problem:
             self._outgoing.put(frames.refusal(None, problem.findings[0]))
             return
-        if request["op"] in ("follow", "unfollow", "watch", "hello", "ping"):
+        if request["op"] in ("follow", "unfollow", "hello", "ping"):
             self._serve(request)
         else:
             self._pool.submit(self._serve, request)
@@ -126,7 +126,9 @@ class Gateway:
         return subscription, {"generation": generation, "offset": offset}
 
     def _watch(self, request: Dict[str, Any]) -> Any:
-        interval = max(0.2, float(frames.field(request, "interval", (int, float), 2.0)))
+        interval = max(0.2, frames.field(request, "interval", float, 2.0))
+        # A host that cannot be sampled says so in the answer, not by silence.
+        self._operations.sample()
         return follow.Watch(frames.field(request, "sub", int), interval, self._operations.sample), {}
 
     def _unfollow(self, request: Dict[str, Any]) -> Dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The heartbeat of a supervisor: a small file that is written over in place, so that it needs no room on a full disk."""
+"""The heartbeat of a supervisor: a small file, written over in place so that a full disk does not stop it."""
 
 from __future__ import annotations
 

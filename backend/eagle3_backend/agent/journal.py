@@ -1,6 +1,6 @@
 """The journal: a host's append-only record of a run, one JSON object a line.
 
-A line is one ``write`` of the whole line on an ``O_APPEND`` descriptor, so that supervisor and stage can share the file.
+A line is one ``write`` of the whole line on an ``O_APPEND`` descriptor, so supervisor and stage can share the file.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ def _plain(value: Any) -> Any:
 
 
 class Journal:
-    """Writer of one run's journal; ``writer`` is ``supervisor`` or ``stage``. Sequence numbers count for each writer."""
+    """Writer of one run's journal; ``writer`` is ``supervisor`` or ``stage``, each with its own sequence numbers.
+
+    Every method that writes raises OSError where the disk does.
+    """
 
     def __init__(self, path: Path, writer: str) -> None:
         self._descriptor = os.open(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._writer = writer
         self._sequence = 0
         self._lock = threading.Lock()
+        self._torn = False
 
     def write(self, kind: str, **values: Any) -> None:
         """Append one line of this kind."""
@@ -46,8 +50,10 @@ class Journal:
             line = self._encode({**head, **_plain(values)})
             if len(line) > MAX_LINE:
                 line = self._encode({**head, "too_long": len(line)})
-            os.write(self._descriptor, line)
             self._sequence += 1
+            # A disk that ran full may have taken a part of the last line: end it, so that it spoils no other.
+            line = b"\n" + line if self._torn else line
+            self._torn = os.write(self._descriptor, line) != len(line)
 
     @staticmethod
     def _encode(value: Any) -> bytes:

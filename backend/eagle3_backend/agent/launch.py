@@ -43,6 +43,11 @@ def start(
     """
     _check(workspace, spec)
     _need_psutil()
+    for entry in (spec, *(spec.get("then") or ())):
+        # Its first answer may have been lost, and the chain may have moved on since.
+        there = _of_request(workspace, str(entry.get("run")), request)
+        if there is not None:
+            return there
     while not restart and ending.is_fresh(spec):
         rest = spec.get("then") or []
         if not rest:
@@ -106,25 +111,36 @@ def _need_psutil() -> None:
     try:
         importlib.import_module("psutil")
     except ImportError as problem:
-        raise FindingError(
-            error(
-                "psutil_missing",
-                f"{sys.executable} has no working psutil: {problem}.",
-                path=sys.executable,
-                fix=f"{sys.executable} -m pip install psutil",
-            )
-        ) from problem
+        raise FindingError(without_psutil(problem)) from problem
+
+
+def without_psutil(problem: ImportError) -> Finding:
+    """The finding for an interpreter without psutil, which is compiled and cannot travel with our code."""
+    return error(
+        "psutil_missing",
+        f"{sys.executable} has no working psutil: {problem}.",
+        path=sys.executable,
+        fix=f"{sys.executable} -m pip install psutil",
+    )
+
+
+def _of_request(workspace: Workspace, run: str, request: str) -> Optional[Dict[str, Any]]:
+    """The answer for the attempt of ``run`` that this very request claimed, or None."""
+    for number in workspace.attempts(run):
+        claim = read_json(workspace.attempt(run, number) / "claim") or {}
+        if request and claim.get("request") == request:
+            return _answer(run, number, False, runs.describe(workspace, run, number).state)
+    return None
 
 
 def _already_there(workspace: Workspace, run: str, request: str, attempt: Optional[int]) -> Optional[Dict[str, Any]]:
     """The answer for an attempt that this start must not double, or None. Raises FindingError for one elsewhere."""
+    there = _of_request(workspace, run, request)
     numbers = workspace.attempts(run)
-    for number in numbers:
-        claim = read_json(workspace.attempt(run, number) / "claim") or {}
-        if number == attempt or (request and claim.get("request") == request):
-            return _answer(run, number, False, runs.describe(workspace, run, number).state)
-    if not numbers:
-        return None
+    if there is not None or not numbers:
+        return there
+    if attempt is not None and attempt in numbers:
+        return _answer(run, attempt, False, runs.describe(workspace, run, attempt).state)
     newest = runs.describe(workspace, run, numbers[-1])
     if newest.state.is_active:
         return _answer(run, numbers[-1], False, newest.state)

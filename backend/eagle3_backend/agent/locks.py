@@ -33,15 +33,21 @@ def take(names: Sequence[Tuple[str, str]], run: str) -> List[int]:
     return held
 
 
+def name_of(kind: str, thing: str) -> Tuple[str, str]:
+    """The lock file that stands for a path, and the path; ``kind`` keeps locks of another purpose apart."""
+    digest = hashlib.sha256(thing.encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    return f"{kind}-{digest}.lock", thing
+
+
 def of_spec(spec: Mapping[str, Any]) -> List[Tuple[str, str]]:
     """What an attempt of this spec has to hold: its artifact directory, then its GPUs in sorted order.
 
     One order for everybody is what keeps two starts from waiting for each other.
     """
-    output = str(spec.get("output") or spec["run"])
-    digest = hashlib.sha256(os.path.realpath(output).encode("utf-8", "surrogateescape")).hexdigest()[:24]
     gpus = sorted(str(uuid) for uuid in spec.get("gpus") or ())
-    return [(f"artifact-{digest}.lock", output)] + [(f"gpu-{uuid.replace('/', '_')}.lock", uuid) for uuid in gpus]
+    return [name_of("artifact", os.path.realpath(str(spec["output"])))] + [
+        (f"gpu-{uuid.replace('/', '_')}.lock", uuid) for uuid in gpus
+    ]
 
 
 def holder(name: str) -> Optional[Dict[str, Any]]:

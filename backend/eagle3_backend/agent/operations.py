@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
-from eagle3_backend.agent import follow, frames, launch, runs
+from eagle3_backend.agent import cgroup, follow, frames, launch, runs
 from eagle3_backend.agent.frames import field
 from eagle3_backend.agent.identity import this_host
 from eagle3_backend.agent.workspace import Workspace, read_json
@@ -80,7 +80,7 @@ class Operations:
             "uid": os.getuid(),
             "user": _user(),
             "system": platform.system(),
-            "cpu_count": os.cpu_count(),
+            "cpu_count": cgroup.cpu_count(),
         }
 
     def _ping(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -142,8 +142,10 @@ class Operations:
 
     def sample(self) -> Dict[str, Any]:
         """The machine's gauges right now."""
-        from eagle3_backend.agent.telemetry import Telemetry
-
+        try:
+            from eagle3_backend.agent.telemetry import Telemetry
+        except ImportError as problem:
+            raise FindingError(launch.without_psutil(problem)) from problem
         with self._telemetry_lock:
             if self._telemetry is None:
                 self._telemetry = Telemetry(self._workspace.root)

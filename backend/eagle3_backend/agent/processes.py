@@ -85,6 +85,11 @@ def marked(variable: str, value: str, processes: Iterable[Process]) -> List[Proc
     return [process for process in processes if wanted in _environment(process.pid)]
 
 
+def carries(variable: str, pid: int) -> bool:
+    """Whether the process was started with this variable, whatever its value."""
+    return any(entry.startswith(f"{variable}=".encode()) for entry in _environment(pid))
+
+
 def _environment(pid: int) -> List[bytes]:
     if LINUX:
         try:

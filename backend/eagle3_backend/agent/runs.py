@@ -62,7 +62,7 @@ class Description:
 def describe(workspace: Workspace, run: str, attempt: int) -> Description:
     """Judge one attempt by the first rule that applies, in the order of this function's lines."""
     directory = workspace.attempt(run, attempt)
-    known = {
+    known: Dict[str, Any] = {
         "run": run,
         "attempt": attempt,
         "spec": read_json(directory / "spec.json") or {},
@@ -171,9 +171,9 @@ def _judge_elsewhere(owner: Host, workspace: Workspace, beat: Optional[Beat], kn
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(up))
         return Description(state=RunState.LOST, remark=f"host rebooted at {when}", **known)
     # Same boot: its monotonic clock is ours, and a container that ended leaves a heartbeat that stays behind.
-    if owner.boot_id == here.boot_id and owner.host_name == here.host_name:
-        if beat is None or time.monotonic() - beat.monotonic > STALE:
-            return Description(state=RunState.LOST, remark="the container was restarted", **known)
+    silent = beat is None or time.monotonic() - beat.monotonic > STALE
+    if owner.boot_id == here.boot_id and owner.host_name == here.host_name and silent:
+        return Description(state=RunState.LOST, remark="the container was restarted", **known)
     finding = warning(
         "run_elsewhere",
         f"This attempt belongs to host {owner.host_name}, which alone can judge or stop it.",
@@ -191,6 +191,13 @@ def _last_word(beat: Optional[Beat]) -> str:
     return f"supervisor and stage gone, last heartbeat {when}"
 
 
+def _is_final(description: Description) -> bool:
+    """Nothing on this host can change it any more. A failed start may be a slow one, which has no heartbeat yet."""
+    if description.state is RunState.CRASHED:
+        return description.heartbeat_age is not None
+    return description.state.is_ended
+
+
 class RunList:
     """The list of all attempts; what has ended is read once."""
 
@@ -203,7 +210,7 @@ class RunList:
         for run in self._workspace.run_names():
             for attempt in self._workspace.attempts(run):
                 description = self._ended.get((run, attempt)) or describe(self._workspace, run, attempt)
-                if description.exit is not None:
+                if _is_final(description):
                     self._ended[run, attempt] = description
                 found.append(description)
         return found

@@ -56,6 +56,9 @@ class Supervisor:
 
     def begin(self) -> None:
         """Start the stage. Raises FindingError, after writing the outcome, when that cannot be done."""
+        if (self.directory / "exit.json").exists():
+            # Whoever waited for us gave up and said so; a late start would contradict it.
+            raise FindingError(error("start_failed", "This start was given up.", path=str(self.directory)))
         try:
             ending.reserve(self.directory)
             self._record(None)
@@ -283,8 +286,8 @@ def main() -> int:
         try:
             supervisor = Supervisor(directory, descriptors, request.get("secrets") or {})
             supervisor.begin()
-        except FindingError as problem:
-            ready(problem.findings[0])
+        except (FindingError, OSError) as problem:
+            ready(problem.findings[0] if isinstance(problem, FindingError) else _of_system(problem, directory))
             return
         ready(None)
         supervisor.watch()

@@ -1,1 +1,1 @@
-"""How to reach a host: links, host keys, the gateway client, the payload and the embedded host."""
+"""How to reach a host: link, host keys, jump hosts, gateway client, payload, tunnels and the embedded host."""

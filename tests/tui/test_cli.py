@@ -209,10 +209,17 @@ def test_a_mistyped_stage_names_the_nearest(call):
 
 
 def test_resume_continues_the_chain(call):
-    answers = {ask.Resume: Started(("r",), ()), ask.Await: DONE}
+    answers = {ask.Resume: Started(("r",), (), stages=("train", "bench")), ask.Await: DONE}
     result = call("resume", "train", "--through", "bench", "--json", answers=answers)
     assert result.exit_code == 0
     assert ask.Resume("train", "bench") in result.control.asked
+
+
+def test_resume_alone_waits_for_the_chain_that_stood_behind_the_stage(call):
+    answers = {ask.Resume: Started(("r",), (), stages=("train", "bench")), ask.Await: DONE}
+    result = call("resume", "train", "--json", answers=answers)
+    assert ask.Await("bench") in result.control.asked
+    assert json.loads(result.stdout)["result"] == BENCH
 
 
 def test_attach_without_work_says_so(call):

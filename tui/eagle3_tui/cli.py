@@ -67,7 +67,10 @@ def show_panel(choice: Choice, *, autostart: str = "", mock: bool = False, ascii
     """Run the panel until the operator leaves it; runs go on on their hosts."""
     from eagle3_tui.app import run_panel
 
-    run_panel(find_profile(choice.profile), choice.settings, autostart=autostart, mock=mock, ascii_only=ascii_only)
+    status = run_panel(
+        find_profile(choice.profile), choice.settings, autostart=autostart, mock=mock, ascii_only=ascii_only
+    )
+    raise typer.Exit(status)
 
 
 for act in (runs.run, look.status, runs.attach, runs.stop, runs.resume, look.logs, look.metrics, look.doctor):

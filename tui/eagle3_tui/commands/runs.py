@@ -86,7 +86,9 @@ def resume(
     choice = choose(context, profile, settings, no_input)
     with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
         started = control.submit(Resume(stage, through or "", tuple(accept or ()))).result()
-        finish(control, through or stage, started, output, detach=detach)
+        # Without --through the chain that stood behind the stage goes on too.
+        last = through or (started.stages[-1] if started.stages else stage)
+        finish(control, last, started, output, detach=detach)
 
 
 def attach(

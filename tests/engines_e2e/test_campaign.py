@@ -1,0 +1,121 @@
+"""The campaign end to end: what a newcomer's `make demo` must reach, from the engine's own counters."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.engines
+
+NESTED = (
+    'bench.layout="nested"',
+    "bench.in_domain=24",
+    "bench.published=24",
+    "bench.speed_prompts=2",
+    "bench.lossless_prompts=2",
+)
+
+
+@pytest.fixture(scope="module")
+def result(campaign):
+    return campaign["result"]
+
+
+def interval(result, name):
+    figure = result["acceptance_length"][name]
+    return figure["low"], figure["mean"], figure["high"]
+
+
+def summary_of(laptop, stage):
+    """The summary in the manifest of the stage's only artifact of this campaign."""
+    output = laptop.stages()[stage]["output"]
+    with open(f"{output}/manifest.json", encoding="utf-8") as file:
+        return json.load(file)["summary"]
+
+
+def test_the_result_has_the_promised_shape(campaign, result):
+    assert campaign["stage"] == "bench" and campaign["reached"] is True
+    assert isinstance(campaign["fresh"], bool)
+    assert set(result["acceptance_length"]) >= {"in_domain", "published"}
+    for figure in (*result["acceptance_length"].values(), result["speedup_c1"]):
+        assert {"mean", "low", "high"} <= set(figure)
+    assert 0 <= result["recommended_depth"] <= 3
+    assert {"lossless_equal", "lossless_total"} <= set(result)
+
+
+def test_intervals_hold_their_mean(result):
+    for name in ("in_domain", "published"):
+        low, mean, high = interval(result, name)
+        assert 1.0 <= low <= mean <= high <= 4.0
+    speed = result["speedup_c1"]
+    assert 0 < speed["low"] <= speed["mean"] <= speed["high"]
+
+
+def test_in_domain_acceptance_is_reached(result):
+    assert result["acceptance_length"]["in_domain"]["mean"] >= 1.8
+
+
+def test_acceptance_on_published_prompts_is_reached(result):
+    assert result["acceptance_length"]["published"]["mean"] >= 1.25
+
+
+def test_the_overlap_with_the_training_text_is_told(result):
+    for name in ("in_domain", "published"):
+        assert result["acceptance_length"][name]["overlap_13gram"]
+
+
+def test_greedy_texts_are_the_same_with_and_without_the_drafter(result):
+    assert result["lossless_total"] >= 20
+    assert result["lossless_equal"] == result["lossless_total"]
+
+
+def test_at_most_five_engines_are_started(campaign):
+    assert 1 <= campaign["engine_starts"] <= 5
+
+
+def test_the_cost_is_told(campaign):
+    assert campaign["cpu_seconds"] > 0 and campaign["wall_seconds"] > 0
+
+
+def test_offline_acceptance_is_close_to_the_engines(laptop, result):
+    """The same drafter on the same kind of text, without an engine; dtypes and the choice of prompts differ."""
+    offline = summary_of(laptop, "evaluate")["acceptance_length"]
+    _, mean, _ = interval(result, "in_domain")
+    assert offline["mean"] == pytest.approx(mean, rel=0.15)
+
+
+def test_a_second_call_does_nothing_and_gives_the_same_result(laptop, campaign):
+    before = laptop.runs()
+    ended = laptop.call("run", "--through", "bench", "--json")
+    assert ended.code == 0
+    assert ended.json["fresh"] is True and ended.json["runs"] == []
+    assert ended.json["result"] == campaign["result"]
+    assert laptop.runs() == before
+
+
+def test_every_stage_on_the_way_is_fresh_and_its_journal_is_here_line_for_line(laptop, campaign):
+    stages = laptop.stages()
+    on_the_way = [name for name in stages if name not in ("serve", "trace")]
+    assert [name for name in on_the_way if not stages[name]["fresh"]] == []
+    compared = 0
+    for run in campaign["runs"]:
+        for attempt in laptop.runs().get(run, []):
+            host = (attempt / "journal.jsonl").read_text(encoding="utf-8").splitlines()
+            assert laptop.stored_journal(run, int(attempt.name)) == host
+            compared += len(host)
+    assert compared > 0 or not campaign["runs"]
+
+
+def test_both_exported_layouts_are_accepted_alike_by_the_engine(make_laptop, published, campaign, result):
+    ended = make_laptop(*published, *NESTED).call("run", "--through", "bench", "--json", timeout=900)
+    assert ended.code == 0, ended.stderr[-4000:]
+    for name in ("in_domain", "published"):
+        low, _, high = interval(result, name)
+        other_low, _, other_high = interval(ended.json["result"], name)
+        assert other_low <= high and low <= other_high, name
+
+
+def test_a_new_laptop_finds_the_campaign_as_it_is(make_laptop, published, campaign):
+    stages = make_laptop(*published).stages()
+    assert stages["bench"]["state"] == "done" and stages["bench"]["fresh"]

@@ -55,13 +55,26 @@ async def _run_command(process: asyncssh.SSHServerProcess) -> None:
     )
     assert child.stdin and child.stdout and child.stderr
     feeding = asyncio.create_task(_feed(process.stdin, child.stdin))
-    await asyncio.gather(_carry(child, child.stdout, process.stdout), _carry(child, child.stderr, process.stderr))
-    status = await child.wait()
-    feeding.cancel()
+    try:
+        await asyncio.gather(_carry(child, child.stdout, process.stdout), _carry(child, child.stderr, process.stderr))
+        status = await child.wait()
+    except asyncio.CancelledError:
+        _end(child)
+        await child.wait()
+        raise
+    finally:
+        feeding.cancel()
     if status < 0:
         process.exit_with_signal(signal.Signals(-status).name.removeprefix("SIG"))
     else:
         process.exit(status)
+
+
+def _end(child: asyncio.subprocess.Process) -> None:
+    """End a command's session. What detached itself (a supervisor) is in another one and lives on."""
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
 
 
 async def _feed(source: asyncssh.SSHReader, child: asyncio.StreamWriter) -> None:
@@ -80,17 +93,22 @@ async def _carry(child: asyncio.subprocess.Process, source: asyncio.StreamReader
             target.write(block)
             await target.drain()
         except (OSError, asyncssh.Error):
-            if child.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGTERM)
+            _end(child)
 
 
 class EmbeddedHost:
     """The server, its keys (in memory only, made at each start) and the login that fits them."""
 
-    def __init__(self, acceptor: asyncssh.SSHAcceptor, host_key: asyncssh.SSHKey, client_key: asyncssh.SSHKey) -> None:
+    def __init__(
+        self,
+        acceptor: asyncssh.SSHAcceptor,
+        host_key: asyncssh.SSHKey,
+        client_key: asyncssh.SSHKey,
+        commands: set[asyncio.Task[None]],
+    ) -> None:
         self._acceptor = acceptor
         self._client_key = client_key
+        self._commands = commands
         self.port: int = acceptor.get_port()
         self.offered = OfferedKey("127.0.0.1", self.port, host_key.export_public_key("openssh").decode().strip())
 
@@ -102,10 +120,21 @@ class EmbeddedHost:
         host_key = asyncssh.generate_private_key("ssh-ed25519")
         client_key = asyncssh.generate_private_key("ssh-ed25519")
         public_key = client_key.convert_to_public()
+        commands: set[asyncio.Task[None]] = set()
+
+        async def run(process: asyncssh.SSHServerProcess) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            commands.add(task)
+            try:
+                await _run_command(process)
+            finally:
+                commands.discard(task)
+
         settings: dict[str, Any] = {
             "server_host_keys": [host_key],
             "server_factory": lambda: server_factory(public_key),
-            "process_factory": _run_command,
+            "process_factory": run,
             "sftp_factory": True,
             "encoding": None,
             "password_auth": False,
@@ -117,7 +146,7 @@ class EmbeddedHost:
             "line_editor": False,
             **options,
         }
-        return cls(await asyncssh.listen("127.0.0.1", 0, config=None, **settings), host_key, client_key)
+        return cls(await asyncssh.listen("127.0.0.1", 0, config=None, **settings), host_key, client_key, commands)
 
     @property
     def hop(self) -> Hop:
@@ -143,7 +172,13 @@ class EmbeddedHost:
         return await login.connect((self.hop,), accepted=(self.offered,))
 
     async def close(self) -> None:
+        """Stop listening. Commands end by themselves once their client is gone; after two seconds they are ended."""
         self._acceptor.close()
+        if self._commands:
+            _, late = await asyncio.wait(set(self._commands), timeout=2.0)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2.0):
                 await self._acceptor.wait_closed()

@@ -105,7 +105,7 @@ class GatewayClient:
         self.skew: float | None = None
 
     async def start(self) -> dict[str, Any]:
-        """Begin reading and greet. Raises LinkLost; `gateway_protocol_mismatch`, `host_python_missing` (FindingError)."""
+        """Read and greet. Raises LinkLost, FindingError (`gateway_protocol_mismatch`, `host_python_missing`)."""
         self._tasks.append(asyncio.create_task(self._read()))
         sent = time.time()
         began = time.monotonic()

@@ -1,0 +1,267 @@
+"""The panel: takes the newest snapshot, hands it to the screen, and routes commands, answers and questions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+from textual.app import App
+from textual.message import Message
+from textual.screen import Screen
+
+from eagle3_backend.control.commands import Command, Open, ReconnectNow, Resume, Start, TrustHostKey
+from eagle3_backend.control.snapshot import Snapshot, Started
+from eagle3_backend.findings import FindingError
+from eagle3_backend.states import LinkState
+from eagle3_tui import rules
+from eagle3_tui.bindings import bindings
+from eagle3_tui.screens.base import PanelScreen
+from eagle3_tui.screens.dashboard import Dashboard
+from eagle3_tui.source import Source
+from eagle3_tui.text import clean
+from eagle3_tui.theme import PALETTES, Look
+from eagle3_tui.theme.textual_theme import themes
+
+PULL_SECONDS = 0.1
+"""How often the newest snapshot is asked for; a repaint follows only when its version changed."""
+NOTICE_SECONDS = 5.0
+QUIT_SECONDS = 2.0
+
+
+class Answered(Message):
+    """A command's future is done; posted from the thread that finished it."""
+
+    def __init__(self, command: Command, words: str, outcome: Future[Any]) -> None:
+        super().__init__()
+        self.command = command
+        self.words = words
+        self.outcome = outcome
+
+
+class Panel(App[None], inherit_bindings=False):
+    """Only routes: screens draw, `source` works."""
+
+    CSS_PATH = "theme/panel.tcss"
+    BINDINGS = bindings("all")
+    ENABLE_COMMAND_PALETTE = False
+    TITLE = "eagle3-tui"
+
+    def __init__(
+        self,
+        source: Source,
+        profile: Path,
+        settings: tuple[str, ...] = (),
+        *,
+        ascii_only: bool = False,
+        autostart: str = "",
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self.source = source
+        self.picture = Snapshot()
+        self.look = Look(PALETTES["eagle-dark"], ascii_only)
+        self.wall, self.monotonic = wall, monotonic
+        self.message: tuple[str, str] = ("", "text")
+        self._open = Open(profile, settings)
+        self._autostart = autostart
+        self._message_until = 0.0
+        self._interrupted = -QUIT_SECONDS
+        self._asked_about = ""
+        for theme in themes():
+            self.register_theme(theme)
+        self.theme = "eagle-dark"
+        self.set_class(ascii_only, "-ascii")
+
+    def get_default_screen(self) -> Screen[None]:
+        return Dashboard()
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        """Start the work once the first frame is out."""
+        self.source.start()
+        self.ask(self._open)
+        self.pull()
+        self.set_interval(PULL_SECONDS, self.pull)
+        self.set_interval(1.0, self._tick)
+
+    def pull(self) -> None:
+        """Draw the newest snapshot, if it is new."""
+        snapshot = self.source.snapshot()
+        if snapshot.version == self.picture.version:
+            return
+        self.picture = snapshot
+        for screen in self._visible():
+            screen.show(snapshot)
+        self._ask_about_host(snapshot)
+        self._start_once(snapshot)
+
+    def _visible(self) -> list[PanelScreen]:
+        """The screen that is seen, under dialogs too."""
+        seen: list[PanelScreen] = []
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, PanelScreen) and screen.is_mounted:
+                seen.append(screen)
+            if not screen.is_modal:
+                break
+        return seen
+
+    def _tick(self) -> None:
+        if self.message[0] and self.monotonic() >= self._message_until:
+            self.message = ("", "text")
+            self._hint()
+        for screen in self._visible():
+            screen.tick()
+
+    def _hint(self) -> None:
+        for screen in self._visible():
+            screen.hint()
+
+    def notice(self, words: str, role: str = "text") -> None:
+        """Say something in the footer for a few seconds."""
+        self.message = (self.look.remote(clean(words)), role)
+        self._message_until = self.monotonic() + NOTICE_SECONDS
+        self._hint()
+
+    def ask(self, command: Command, words: str = "") -> None:
+        """Send a command; ``words`` are said when it was carried out, and a refusal opens its dialog."""
+        outcome = self.source.submit(command)
+        outcome.add_done_callback(lambda done: self.post_message(Answered(command, words, done)))
+
+    def on_answered(self, event: Answered) -> None:
+        if event.outcome.cancelled():
+            return
+        problem = event.outcome.exception()
+        if problem is None:
+            self._tell(event.outcome.result(), event.words)
+        elif isinstance(problem, FindingError):
+            self._refuse(event.command, problem)
+        else:
+            from eagle3_tui.screens.dialogs import MessageDialog
+
+            self.push_screen(MessageDialog("Engine fault", words=f"{type(problem).__name__}: {clean(problem, 1000)}"))
+
+    def _tell(self, result: Any, words: str) -> None:
+        if isinstance(result, Started):
+            if result.already_running:
+                words = "it is running already"
+            elif not result.runs:
+                words = "everything is done already; nothing was started"
+        if words:
+            self.notice(words, "good")
+
+    def _refuse(self, command: Command, problem: FindingError) -> None:
+        codes = {finding.code for finding in problem.findings}
+        if codes & {"ssh_host_key_unknown", "ssh_host_key_changed"}:
+            return  # the host's own dialog asks
+        from eagle3_tui.screens.dialogs import MessageDialog
+
+        if not isinstance(command, Start | Resume):
+            self.push_screen(MessageDialog(f"{type(command).__name__} failed", problem.findings))
+            return
+        from eagle3_tui.screens.refused import RefusedDialog
+
+        def go_on(accepted: tuple[str, ...] | None) -> None:
+            if accepted:
+                self.ask(replace(command, accept=(*command.accept, *accepted)), "accepted " + ", ".join(accepted))
+
+        self.push_screen(RefusedDialog(problem.findings), go_on)
+
+    def _ask_about_host(self, snapshot: Snapshot) -> None:
+        """Open the host key dialogs, once for each key."""
+        host = snapshot.host
+        changed = host.link is LinkState.KEY_CHANGED
+        question = host.offered_key or ("changed" if changed else "")
+        if question == self._asked_about:
+            return
+        self._asked_about = question
+        if not question:
+            return
+        from eagle3_tui.screens.dialogs import HostKeyDialog, MessageDialog, changed_key_words
+
+        if changed:
+            findings = (host.problem,) if host.problem is not None else ()
+            self.push_screen(MessageDialog("Host key changed", findings, changed_key_words(host)))
+            return
+
+        def decide(answer: str | None) -> None:
+            if answer:
+                self.ask(TrustHostKey(save=answer == "save"), "host key accepted")
+            else:
+                self.notice("host key not accepted; r asks again", "warn")
+
+        self.push_screen(HostKeyDialog(host), decide)
+
+    def _start_once(self, snapshot: Snapshot) -> None:
+        """The chain that the command line asked for, as soon as the host is there."""
+        if self._autostart and not rules.cannot_start(snapshot):
+            through, self._autostart = self._autostart, ""
+            self.ask(Start(through), f"started through {through}")
+
+    def action_reconnect(self) -> None:
+        self._asked_about = ""
+        self.ask(ReconnectNow(), "trying the link")
+
+    def action_help(self) -> None:
+        from eagle3_tui.screens.help import HelpScreen
+
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen())
+
+    def action_switch_theme(self) -> None:
+        name = "eagle-light" if self.theme == "eagle-dark" else "eagle-dark"
+        self.look = Look(PALETTES[name], self.look.ascii_only)
+        self.theme = name
+
+    def action_interrupt(self) -> None:
+        now = self.monotonic()
+        if now - self._interrupted < QUIT_SECONDS:
+            self.action_leave()
+        self._interrupted = now
+        self.notice("ctrl+c again or q leaves the panel; runs go on")
+
+    async def action_quit(self) -> None:
+        self.action_leave()
+
+    def action_leave(self) -> None:
+        """Leave, and say what goes on without the panel."""
+        view = rules.active(self.picture)
+        host = clean(self.picture.host.name, 64)
+        words = f"{view.name} goes on on {host}; eagle3-tui shows it again." if view else ""
+        self.exit(message=Text(self.look.remote(words)) if words else None)
+
+
+def run_panel(
+    profile: Path,
+    settings: tuple[str, ...] = (),
+    *,
+    autostart: str = "",
+    mock: bool = False,
+    ascii_only: bool = False,
+) -> int:
+    """Show the panel until the operator leaves it. ``autostart`` names a stage: its chain is started once, on connect.
+
+    The exit status: 0, or 1 when the panel itself failed.
+    """
+    source: Source
+    if mock:
+        from eagle3_tui.mock import MockSource
+
+        source = MockSource()
+    else:
+        from eagle3_tui.source import ControlSource
+
+        source = ControlSource(profile, tuple(settings))
+    panel = Panel(source, profile, tuple(settings), ascii_only=ascii_only, autostart=autostart)
+    try:
+        panel.run(mouse=True)
+    finally:
+        source.close()
+    return panel.return_code or 0

@@ -1,0 +1,111 @@
+"""The one key table: bindings, footer, help screen and the README's table are all made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Key:
+    """One action and its keys.
+
+    ``scope`` says where it works (see `CONTEXTS`); ``help`` is the footer's word, ``about`` the help screen's line;
+    ``danger`` tells what stands between the key and the act; ``footer`` orders what a narrow footer keeps, 0 is never
+    shown there. ``action`` is the Textual action, by default the id.
+    """
+
+    id: str
+    keys: tuple[str, ...]
+    scope: str
+    group: str
+    help: str
+    about: str
+    danger: str = ""
+    footer: int = 0
+    action: str = ""
+
+
+KEYS = (
+    Key("start", ("s",), "run", "Acts", "start", "start what is not fresh, through bench or the selected stage",
+        "shows what will run", 1),
+    Key("stop", ("x",), "run", "Acts", "stop", "stop the stage: it saves a checkpoint and leaves",
+        "confirm, then 5 s to undo", 2),
+    Key("resume", ("u",), "run", "Acts", "resume", "next attempt from the newest whole checkpoint", "", 3),
+    Key("restart", ("R",), "run", "Acts", "restart", "new attempt from the start; the old artifact is kept aside",
+        "confirm", 5),
+    Key("open", ("enter",), "pipeline", "Acts", "open", "the stage: log, parameters, findings, exit reason", "", 4,
+        "screen.open_stage"),
+    Key("log", ("l",), "dashboard", "View", "log", "show the log of the selected stage", "", 7, "stage_log"),
+    Key("follow", ("f",), "log", "View", "follow", "follow the end of the log; scrolling up turns it off", "", 6),
+    Key("up", ("up", "k"), "list", "Move", "up", "previous line or stage", "", 0, "up"),
+    Key("down", ("down", "j"), "list", "Move", "down", "next line or stage", "", 0, "down"),
+    Key("page_up", ("pageup", "ctrl+u"), "scroll", "Move", "page up", "a page up", "", 0, "page_back"),
+    Key("page_down", ("pagedown", "ctrl+d"), "scroll", "Move", "page down", "a page down", "", 0, "page_on"),
+    Key("first", ("home", "g"), "list", "Move", "first", "to the first line", "", 0, "first"),
+    Key("last", ("end", "G"), "list", "Move", "last", "to the last line", "", 0, "last"),
+    Key("left", ("left", "h"), "log", "Move", "left", "sideways in long lines", "", 0, "left"),
+    Key("right", ("right", "L"), "log", "Move", "right", "sideways in long lines", "", 0, "right"),
+    Key("next", ("tab",), "all", "Move", "next pane", "next pane", "", 9, "app.focus_next"),
+    Key("previous", ("shift+tab",), "all", "Move", "previous pane", "previous pane", "", 0, "app.focus_previous"),
+    Key("reconnect", ("r",), "all", "Link", "reconnect", "try the link at once", "", 8, "reconnect"),
+    Key("theme", ("T",), "all", "View", "theme", "dark or light", "", 0, "switch_theme"),
+    Key("back", ("escape",), "stage", "Move", "back", "one layer out", "", 1, "back"),
+    Key("help", ("question_mark", "f1"), "all", "Help", "help", "all keys", "", 2, "help"),
+    Key("quit", ("q",), "all", "Help", "quit", "leave the panel; runs go on on their host", "", 2, "quit"),
+    Key("yes", ("enter", "y"), "confirm", "Dialogs", "go on", "do it", "", 0, "yes"),
+    Key("no", ("escape", "n"), "dialog", "Dialogs", "back", "leave it as it is", "", 0, "no"),
+    Key("other", ("tab", "left", "right"), "start", "Dialogs", "other", "the other last stage of the chain", "", 0,
+        "other"),
+    Key("now", ("x", "enter"), "grace", "Dialogs", "now", "stop at once instead of after the grace time", "", 0, "now"),
+    Key("once", ("a",), "host key", "Dialogs", "accept once", "trust this key for this link only", "", 0, "once"),
+    Key("save", ("s",), "host key", "Dialogs", "save", "trust this key and write it to known_hosts", "", 0, "save"),
+    Key("copy", ("y",), "message", "Dialogs", "copy", "copy the text of the dialog", "", 0, "copy"),
+    Key("interrupt", ("ctrl+c",), "all", "Help", "quit", "twice within 2 s leaves the panel", "", 0, "interrupt"),
+)  # fmt: skip
+
+CONTEXTS: dict[str, tuple[str, ...]] = {
+    "pipeline": ("pipeline", "list", "dashboard", "run", "all"),
+    "log": ("log", "list", "scroll", "dashboard", "run", "all"),
+    "stage": ("list", "scroll", "stage", "run", "all"),
+    "stage log": ("log", "list", "scroll", "stage", "run", "all"),
+    "help": ("list", "scroll", "stage", "all"),
+    "confirm": ("confirm", "dialog"),
+    "start": ("confirm", "dialog", "start"),
+    "grace": ("grace", "dialog"),
+    "host key": ("host key", "dialog"),
+    "message": ("message", "dialog"),
+}
+"""What has the focus, and the scopes whose keys work then; a key means one thing in each of these."""
+
+_NAMES = {
+    "question_mark": "?",
+    "escape": "esc",
+    "pageup": "pgup",
+    "pagedown": "pgdn",
+    "up": "↑",
+    "down": "↓",
+    "left": "←",
+    "right": "→",
+}
+
+
+def in_scope(*scopes: str) -> list[Key]:
+    return [key for key in KEYS if key.scope in scopes]
+
+
+def name_of(key: str, ascii_only: bool = False) -> str:
+    """A key as people write it."""
+    return key if ascii_only and key in ("up", "down", "left", "right") else _NAMES.get(key, key)
+
+
+def names_of(key: Key, ascii_only: bool = False) -> str:
+    return " ".join(name_of(one, ascii_only) for one in key.keys)
+
+
+def keys_table() -> str:
+    """The table of all keys as Markdown, for the README."""
+    rows = ["| key | action | where | guard |", "| --- | --- | --- | --- |"]
+    for key in KEYS:
+        where = {"all": "everywhere", "run": "pipeline, stage", "list": "lists, log", "scroll": "log, stage"}
+        rows.append(f"| `{names_of(key)}` | {key.about} | {where.get(key.scope, key.scope)} | {key.danger or '–'} |")
+    return "\n".join(rows) + "\n"

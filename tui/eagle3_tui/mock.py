@@ -1,0 +1,325 @@
+"""Made-up data with the face of control: for screenshots, tests, and a look at the panel without a host.
+
+Everything is a function of the time since `start`, so the same time always shows the same picture.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import fields, replace
+from typing import Any
+
+from eagle3_backend.control.commands import Command, FollowLog, Open, ReconnectNow, Resume, Start, Stop, TrustHostKey
+from eagle3_backend.control.snapshot import (
+    Event,
+    Gpu,
+    HostView,
+    LogView,
+    Machine,
+    Snapshot,
+    StageView,
+    Started,
+)
+from eagle3_backend.findings import FindingError, error, warning
+from eagle3_backend.pipeline.stages import STAGES
+from eagle3_backend.states import LinkState, RunState
+
+GIB = 2**30
+STEPS = 30_000
+FIRST_STEP = 18_300
+"""Where the made-up training stands when the mock starts."""
+
+SCENES = ("train", "first", "cpu", "reconnecting", "stale", "connecting", "failed", "done", "key_unknown",
+          "key_changed", "refused", "empty")  # fmt: skip
+
+_FINISHED = {"setup": (100, ""), "target": (362, ""), "prompts": (48, "70k"), "generate": (12015, "68k"),
+             "extract": (4360, "380/380"), "vocab": (31, "32000")}  # fmt: skip
+
+
+def _wave(step: float, period: float, size: float) -> float:
+    return size * (math.sin(step / period) + 0.6 * math.sin(step / period * 2.7 + 1.3))
+
+
+def loss_at(step: float) -> float:
+    return 1.62 + 7.4 * math.exp(-step / 2600) + _wave(step, 90, 0.02 + 0.2 * math.exp(-step / 4000))
+
+
+def length_at(step: float) -> float:
+    return 1.0 + 1.78 * (1 - math.exp(-step / 4200)) + _wave(step, 130, 0.015)
+
+
+def speed_at(step: float) -> float:
+    """Tokens per second; not a number while the made-up link was lost."""
+    return math.nan if 9_000 < step < 10_500 else 41_200 + _wave(step, 170, 2_400)
+
+
+def norm_at(step: float) -> float:
+    spike = 1.6 if abs(step - 13_000) < 60 else 0.0
+    return 0.3 + 2.0 * math.exp(-step / 1500) + abs(_wave(step, 60, 0.09)) + spike
+
+
+class MockSource:
+    """A source whose picture moves by itself; ``rate`` pictures a second, ``flood`` log lines a second."""
+
+    def __init__(
+        self,
+        scene: str = "train",
+        *,
+        rate: float = 1.0,
+        flood: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.scene = scene
+        self.commands: list[Command] = []
+        self._rate, self._flood = rate, flood
+        self._clock, self._wall = clock, wall
+        self._started = clock()
+        self._changes = 0
+        self._states: dict[str, RunState] = {}
+        self._log_of = "train"
+        self._made: tuple[int, Snapshot] = (-1, Snapshot())
+        self._lines: list[str] = []
+
+    def start(self) -> None:
+        self._started = self._clock()
+
+    def close(self) -> None:
+        return None
+
+    def parameters(self, stage: str) -> Mapping[str, Any]:
+        kind = STAGES[stage].parameters
+        return {entry.name: getattr(kind(), entry.name) for entry in fields(kind)}
+
+    def submit(self, command: Command) -> Future[Any]:
+        self.commands.append(command)
+        outcome: Future[Any] = Future()
+        try:
+            outcome.set_result(self._act(command))
+        except FindingError as problem:
+            outcome.set_exception(problem)
+        self._changes += 1
+        return outcome
+
+    def _act(self, command: Command) -> Any:
+        if isinstance(command, Open | ReconnectNow):
+            return None
+        if isinstance(command, FollowLog):
+            self._log_of = command.stage
+            return None
+        if isinstance(command, TrustHostKey):
+            self.scene = "train"
+            return None
+        if isinstance(command, Stop):
+            self._states[command.stage] = RunState.STOPPED
+            return RunState.STOPPING
+        if isinstance(command, Start):
+            return self._begin(command)
+        if isinstance(command, Resume):
+            self._states[command.stage] = RunState.RUNNING
+            return Started((f"local-{command.stage}-3f9c",), ())
+        raise NotImplementedError(type(command).__name__)
+
+    def _begin(self, command: Start) -> Started:
+        if self.scene == "refused" and "disk_forecast_exceeds_free" not in command.accept:
+            raise FindingError(
+                error(
+                    "disk_forecast_exceeds_free",
+                    "The hidden states need more disk than is free on the workspace's file system.",
+                    path="host.workspace",
+                    expected="at most 812 GB",
+                    actual="1.4 TB",
+                    fix="Lower stages.prompts.limit, or give the workspace a larger disk.",
+                )
+            )
+        if self.scene == "first":
+            self.scene = "cpu"
+        self._states[command.through] = RunState.RUNNING
+        return Started((f"local-{command.through}-3f9c",), ())
+
+    def snapshot(self) -> Snapshot:
+        elapsed = self._clock() - self._started
+        # A flood renews the picture as often as control would at most: 10 times a second.
+        beat = int(elapsed * (10.0 if self._flood else self._rate))
+        version = 1 + beat + 1000 * self._changes
+        if self._made[0] != version:
+            self._made = (version, self._picture(version, beat / (10.0 if self._flood else self._rate)))
+        return self._made[1]
+
+    def _picture(self, version: int, elapsed: float) -> Snapshot:
+        if self.scene == "empty":
+            return Snapshot(version=version)
+        step = FIRST_STEP + int(elapsed * 5) if self.scene not in ("first", "connecting") else 0
+        return Snapshot(
+            version=version,
+            campaign="local" if self.scene in ("first", "cpu") else "qwen3-8b",
+            profile="local.toml" if self.scene in ("first", "cpu") else "qwen3-8b-8x-h200.toml",
+            workspace="/data/eagle3",
+            host=self._host(elapsed),
+            stages=self._stages(step, elapsed),
+            series=self._series(step),
+            log=self._log(step, elapsed),
+            events=self._events(),
+        )
+
+    def _link(self, elapsed: float) -> LinkState:
+        fixed = {"reconnecting": LinkState.RECONNECTING, "stale": LinkState.STALE,
+                 "connecting": LinkState.CONNECTING, "key_unknown": LinkState.OFFLINE,
+                 "key_changed": LinkState.KEY_CHANGED}  # fmt: skip
+        if self.scene in fixed:
+            return fixed[self.scene]
+        # Every two minutes the link is gone for twenty seconds, so that this can be seen.
+        return LinkState.RECONNECTING if self.scene == "train" and elapsed % 120 >= 100 else LinkState.LIVE
+
+    def _host(self, elapsed: float) -> HostView:
+        link = self._link(elapsed)
+        now = self._clock()
+        problem = None
+        if link is LinkState.KEY_CHANGED:
+            problem = error(
+                "ssh_host_key_changed",
+                "The host answers with another key than the one in known_hosts.",
+                path="h200-a",
+                expected="SHA256:uNiVztksCsDhcc0u9e8BrM2nGyHg1S8b4c0wY4bG0hQ",
+                actual="SHA256:2b6pKkqfW1m3o0T8k0bWQ9vHn1n4zFq0rB7iJYlR5mM",
+            )
+        lost = {LinkState.RECONNECTING: elapsed % 120 - 100, LinkState.STALE: 9.0, LinkState.CONNECTING: 3.0}
+        ago = max(0.0, lost.get(link, elapsed)) if self.scene != "reconnecting" else 12.0
+        cpu_only = self.scene in ("first", "cpu")
+        at = elapsed if link is LinkState.LIVE else elapsed - ago
+        return HostView(
+            name="embedded" if cpu_only else "h200-a",
+            link=link,
+            since=now - ago,
+            data_at=now - (ago if link is not LinkState.LIVE else 0),
+            latency=None if link is LinkState.CONNECTING else 0.0004 if cpu_only else 0.038,
+            skew=None if cpu_only else 0.2,
+            attempt=4 if link is LinkState.RECONNECTING else 0,
+            retry_at=now + 6 if link is LinkState.RECONNECTING else None,
+            machine=Machine() if link is LinkState.CONNECTING else _machine(at, cpu_only),
+            offered_key="ssh-ed25519 SHA256:2b6pKkqfW1m3o0T8k0bWQ9vHn1n4zFq0rB7iJYlR5mM"
+            if self.scene == "key_unknown"
+            else "",
+            problem=problem,
+        )
+
+    def _stages(self, step: int, elapsed: float) -> tuple[StageView, ...]:
+        views = []
+        for name, stage in STAGES.items():
+            waits = [read for read in stage.reads if read not in _FINISHED or self.scene in ("first", "connecting")]
+            view = StageView(name, stage.title, RunState.BLOCKED, blocked_by=tuple(waits[-1:]) or ("setup",))
+            if self.scene in ("first", "connecting"):
+                view = replace(view, state=RunState.READY, blocked_by=()) if name == "setup" else view
+            elif name in _FINISHED or self.scene == "done":
+                seconds = _FINISHED.get(name, (904, ""))[0]
+                view = replace(view, state=RunState.DONE, fresh=True, blocked_by=(), elapsed=float(seconds),
+                               attempt=1, run=f"qwen3-8b-{name}-51c0", summary=_summary(name))  # fmt: skip
+            elif name == "train" and self.scene == "refused":
+                view = replace(view, state=RunState.READY, blocked_by=())
+            elif name == "train":
+                view = self._training(view, step, elapsed)
+            if (state := self._states.get(name)) is not None:
+                view = replace(view, state=state, blocked_by=(), attempt=max(1, view.attempt),
+                               run=view.run or f"qwen3-8b-{name}-51c0")  # fmt: skip
+            views.append(view)
+        return tuple(views)
+
+    def _training(self, view: StageView, step: int, elapsed: float) -> StageView:
+        if self.scene == "failed":
+            finding = error(
+                "stage_killed",
+                "The training process was killed with SIGKILL; the host's kernel log names the out-of-memory killer.",
+                path="stages.train",
+                expected="exit 0",
+                actual="exit 137",
+                fix="Resume from step 18300 with fewer epochs in memory, or on a host with more memory.",
+            )
+            return replace(view, state=RunState.FAILED, blocked_by=(), attempt=1, run="qwen3-8b-train-51c0",
+                           elapsed=9607.0, remark="exit 137, SIGKILL, likely out of memory", done=18_300.0,
+                           total=float(STEPS), unit="steps", findings=(finding,))  # fmt: skip
+        running = replace(
+            view, state=RunState.RUNNING, blocked_by=(), run="qwen3-8b-train-51c0", attempt=1, done=float(step),
+            total=float(STEPS), unit="steps", rate=5.0, eta=(STEPS - step) / 5.0, elapsed=9607.0 + elapsed,
+            heartbeat_age=2.0,
+            findings=(warning("max_position_too_short", "The drafter's context is shorter than the target's.",
+                              path="max_position_embeddings", expected=40960, actual=2048),),
+            metrics={"train/loss": loss_at(step), "train/accept_len": length_at(step)},
+        )  # fmt: skip
+        if self._link(elapsed) is LinkState.RECONNECTING:
+            lost = 12.0 if self.scene == "reconnecting" else max(0.0, elapsed % 120 - 100)
+            return replace(running, state=RunState.UNKNOWN, last_state=RunState.RUNNING, as_of=self._clock() - lost)
+        return running
+
+    def _series(self, step: int) -> dict[str, tuple[tuple[float, float], ...]]:
+        if not step:
+            return {}
+        steps = range(50, step + 1, 50)
+        made = {"train/loss": loss_at, "train/accept_len": length_at, "train/tokens_per_second": speed_at,
+                "train/grad_norm": norm_at}  # fmt: skip
+        return {name: tuple((float(at), value(at)) for at in steps) for name, value in made.items()}
+
+    def _log(self, step: int, elapsed: float) -> LogView:
+        if not step:
+            return LogView()
+        if self._flood:
+            first = int(elapsed * self._flood)
+            lines = tuple(f"line {first + index:>9} step={step} loss={loss_at(step):.3f}" for index in range(1000))
+            return LogView(self._log_of, 1, first * 40, lines)
+        made = tuple(self._log_line(at) for at in range(max(50, step - 1000), step + 1, 5))
+        return LogView(self._log_of, 1, 8_800_000 + step, made)
+
+    def _log_line(self, step: int) -> str:
+        at = time.strftime("%H:%M:%S", time.localtime(self._wall() - (FIRST_STEP - step) / 5))
+        if step % 300 == 0:
+            return f"{at} ckpt saved step_{step} (2.1 GiB) in 3.{step // 300 % 9}s"
+        if step % 950 == 0:
+            return f"{at} WARN grad norm 2.4 clipped to 1.0 at step {step}"
+        return (
+            f"{at} step={step} loss={loss_at(step):.3f} acc_len={length_at(step):.2f} lr=8.1e-05 "
+            f"tok/s={41_200 + _wave(step, 170, 2_400):.0f}"
+        )
+
+    def _events(self) -> tuple[Event, ...]:
+        if self.scene in ("first", "connecting"):
+            return ()
+        now = self._wall()
+        return (
+            Event(now - 9607, "vocab", "run finished, 32000 of 151936 ids", "ok"),
+            Event(now - 2970, "lab", "ssh_host_key_changed", "error"),
+            Event(now - 1326, "h200-a", "ssh_connection_lost", "warning"),
+            Event(now - 1285, "h200-a", "link back after 41s, log complete", "ok"),
+            Event(now - 186, "train", "loss spike 2.31 at step 17950 (3.1 sigma)", "warning"),
+            Event(now - 2, "train", "checkpoint step_18300, 2.1 GiB", "ok"),
+        )
+
+
+def _summary(stage: str) -> dict[str, Any]:
+    if stage == "bench":
+        return {
+            "recommended_depth": 3,
+            "acceptance_length": {"in_domain": {"mean": 2.31, "low": 2.2, "high": 2.43},
+                                  "published": {"mean": 1.52, "low": 1.44, "high": 1.61}},
+            "speedup_c1": {"mean": 1.37, "low": 1.29, "high": 1.44},
+            "lossless_equal": 24,
+            "lossless_total": 24,
+        }  # fmt: skip
+    return {"rows": 68_012, "bytes": 412 * GIB} if stage == "extract" else {}
+
+
+def _machine(elapsed: float, cpu_only: bool) -> Machine:
+    sway = math.sin(elapsed / 7)
+    gpus = tuple(
+        Gpu(
+            index, "NVIDIA H200", 96.0 + (index * 7 + int(elapsed)) % 4 if index < 6 else 2.0 * (7 - index),
+            (71 if index < 6 else 11 * (7 - index)) * GIB, 141 * GIB, 66.0 + index % 3 * 2 if index < 6 else 37.0,
+            650.0 + 6 * sway + index if index < 6 else 80.0 + index,
+        )
+        for index in range(0 if cpu_only else 8)
+    )  # fmt: skip
+    return Machine(
+        cpu_percent=round(43.0 + 9 * sway, 1), cpu_count=2 if cpu_only else 96, load=1.2, memory_used=10 * GIB,
+        memory_total=24 * GIB, disk_free=120 * GIB, disk_total=400 * GIB, gpus=gpus,
+    )  # fmt: skip

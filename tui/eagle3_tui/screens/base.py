@@ -1,0 +1,110 @@
+"""What the dashboard and the stage screen share: header, footer, and the acts on a stage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from textual.screen import Screen
+
+from eagle3_backend.control.commands import Resume, Start, Stop
+from eagle3_backend.control.snapshot import Snapshot
+from eagle3_tui.rules import RULES
+from eagle3_tui.widgets.footer import FooterBar, Hints
+from eagle3_tui.widgets.header import HeaderBar
+
+if TYPE_CHECKING:
+    from eagle3_tui.app import Panel
+
+
+class PanelScreen(Screen[None]):
+    """A full screen with header and footer; subclasses say which stage is selected and what has the focus."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-wide"), (180, "-ultra")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (16, "-short"), (21, "-medium"), (30, "-high"), (36, "-tall")]  # noqa: RUF012
+
+    @property
+    def panel(self) -> Panel:
+        return cast("Panel", self.app)
+
+    @property
+    def stage(self) -> str:
+        """The stage that keys act on."""
+        raise NotImplementedError
+
+    @property
+    def stage_chosen(self) -> bool:
+        """True when the operator picked the stage, so that a start means this one."""
+        return True
+
+    @property
+    def context(self) -> str:
+        """The context of `keymap.CONTEXTS` that the footer shows."""
+        raise NotImplementedError
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.query_one(HeaderBar).show(snapshot)
+        self.hint()
+
+    def tick(self) -> None:
+        self.query_one(HeaderBar).tick()
+
+    def hint(self) -> None:
+        """Bring the footer up to date."""
+        panel = self.panel
+        off = frozenset(name for name, rule in RULES.items() if rule(panel.picture, self.stage))
+        self.query_one(FooterBar).show(Hints(self.context, off, *panel.message))
+
+    def on_descendant_focus(self) -> None:
+        self.hint()
+
+    def on_screen_resume(self) -> None:
+        self.show(self.panel.picture)
+
+    def _refused(self, act: str) -> bool:
+        reason = RULES[act](self.panel.picture, self.stage)
+        if reason:
+            self.panel.notice(f"cannot {act}: {reason}", "warn")
+        return bool(reason)
+
+    def action_start(self) -> None:
+        if self._refused("start"):
+            return
+        from eagle3_tui.screens.dialogs import StartDialog
+
+        def begin(through: str | None) -> None:
+            if through:
+                self.panel.ask(Start(through), f"starting through {through}")
+
+        self.app.push_screen(StartDialog(self.panel.picture, self.stage, self.stage_chosen), begin)
+
+    def action_stop(self) -> None:
+        if self._refused("stop"):
+            return
+        from eagle3_tui.screens.dialogs import StopDialog
+
+        stage = self.stage
+
+        def end(sure: bool | None) -> None:
+            if sure:
+                self.panel.ask(Stop(stage), f"asked {stage} to save and leave")
+            else:
+                self.panel.notice(f"{stage} goes on")
+
+        self.app.push_screen(StopDialog(stage), end)
+
+    def action_resume(self) -> None:
+        if not self._refused("resume"):
+            self.panel.ask(Resume(self.stage), f"resuming {self.stage}")
+
+    def action_restart(self) -> None:
+        if self._refused("restart"):
+            return
+        from eagle3_tui.screens.dialogs import RestartDialog
+
+        stage = self.stage
+
+        def begin(sure: bool | None) -> None:
+            if sure:
+                self.panel.ask(Start(stage, only=True, restart=True), f"restarting {stage}")
+
+        self.app.push_screen(RestartDialog(self.panel.picture.stage(stage)), begin)

@@ -1,0 +1,123 @@
+"""The dashboard: pipeline, curves or numbers, gauges, events and the log tail."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Container
+
+from eagle3_backend.control.commands import FollowLog
+from eagle3_backend.control.snapshot import Snapshot
+from eagle3_backend.states import LinkState
+from eagle3_tui import rules
+from eagle3_tui.bindings import bindings
+from eagle3_tui.screens.base import PanelScreen
+from eagle3_tui.widgets.charts import Charts
+from eagle3_tui.widgets.details import Details, Hint
+from eagle3_tui.widgets.events import Events
+from eagle3_tui.widgets.footer import FooterBar
+from eagle3_tui.widgets.gauges import Gauges, Now, Numbers
+from eagle3_tui.widgets.header import HeaderBar
+from eagle3_tui.widgets.log import LogTail
+from eagle3_tui.widgets.pipeline import Pipeline, Stages
+from eagle3_tui.widgets.small import TooSmall
+
+CHART_SECONDS = 1.0
+"""Curves are drawn at most this often."""
+
+
+class Dashboard(PanelScreen):
+    """Hands each widget its part of the snapshot; where they stand is said by the style sheet alone."""
+
+    BINDINGS = bindings("run", "dashboard")
+    AUTO_FOCUS = "Pipeline"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._charted = -CHART_SECONDS
+        self._log_chosen = False
+        self._log_asked = ""
+
+    def compose(self) -> ComposeResult:
+        yield HeaderBar(id="header")
+        yield TooSmall(id="small")
+        with Container(id="body"):
+            with Container(id="top"):
+                yield Pipeline(classes="panel")
+                yield Hint(classes="panel")
+                yield Charts()
+                yield Now(classes="panel")
+                yield Details(classes="panel")
+            with Container(id="middle"):
+                yield Gauges(classes="panel")
+                yield Events(classes="panel")
+            yield LogTail(classes="panel")
+        yield FooterBar(id="footer")
+
+    @property
+    def stage(self) -> str:
+        return self.query_one(Pipeline).selected
+
+    @property
+    def stage_chosen(self) -> bool:
+        return self.query_one(Pipeline).moved
+
+    @property
+    def context(self) -> str:
+        return "log" if isinstance(self.focused, LogTail) else "pipeline"
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.set_class(_is_first_run(snapshot), "-first")
+        self.query_one(Pipeline).show(Stages.of(snapshot))
+        self.query_one(LogTail).show(snapshot.log)
+        self.query_one(Gauges).show(snapshot.host)
+        self.query_one(Events).show(snapshot.events)
+        self.query_one(Details).show(snapshot.stage(self.stage))
+        self._show_curves(snapshot)
+        self._follow_work(snapshot)
+        super().show(snapshot)
+
+    def tick(self) -> None:
+        super().tick()
+        if self.panel.picture.host.link is not LinkState.LIVE:
+            self.query_one(Pipeline).redraw()
+        self._show_curves(self.panel.picture)
+
+    def _show_curves(self, snapshot: Snapshot) -> None:
+        now = self.panel.monotonic()
+        if now - self._charted < CHART_SECONDS:
+            return
+        if snapshot.version:
+            self._charted = now
+        self.query_one(Charts).show(snapshot.series)
+        self.query_one(Now).show(Numbers(snapshot.host.machine, snapshot.series))
+
+    def _follow_work(self, snapshot: Snapshot) -> None:
+        """Show the log of the stage at work, until the operator chose another."""
+        view = rules.active(snapshot)
+        if view is None or self._log_chosen or view.name in (snapshot.log.stage, self._log_asked):
+            return
+        self._log_asked = view.name
+        self.panel.ask(FollowLog(view.name))
+
+    def on_pipeline_selected(self) -> None:
+        self.query_one(Details).show(self.panel.picture.stage(self.stage))
+        self.hint()
+
+    def action_open_stage(self) -> None:
+        if not self.stage:
+            return
+        from eagle3_tui.screens.stage import StageScreen
+
+        self.app.push_screen(StageScreen(self.stage))
+
+    def action_stage_log(self) -> None:
+        if self.stage:
+            self._log_chosen = True
+            self.panel.ask(FollowLog(self.stage))
+            self.query_one(LogTail).focus()
+
+
+def _is_first_run(snapshot: Snapshot) -> bool:
+    """The shipped local campaign, and nothing of it has run yet."""
+    untouched = all(not view.run and not view.fresh and not view.state.is_active for view in snapshot.stages)
+    return snapshot.campaign == "local" and bool(snapshot.stages) and untouched

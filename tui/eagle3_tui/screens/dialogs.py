@@ -1,0 +1,264 @@
+"""Questions and messages: the top layer, which owns its keys. Every one of them can be left with esc."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from eagle3_backend.control.snapshot import HostView, Snapshot, StageView
+from eagle3_backend.findings import Finding
+from eagle3_backend.pipeline.stages import STAGES, needed
+from eagle3_tui.bindings import bindings
+from eagle3_tui.keymap import Key, in_scope, name_of
+from eagle3_tui.text import clean
+from eagle3_tui.widgets.facts import finding_lines, wrapped
+
+if TYPE_CHECKING:
+    from eagle3_tui.app import Panel
+    from eagle3_tui.theme import Look
+
+Answer = TypeVar("Answer")
+WIDTH = 72
+GRACE_SECONDS = 5
+
+
+class Dialog(ModalScreen[Answer]):
+    """A box with a title, text and its keys. ``severity`` colours the border."""
+
+    heading = ""
+    severity = ""
+    yes = "go on"
+    keys: tuple[str, ...] = ("confirm", "dialog")
+
+    @property
+    def panel(self) -> Panel:
+        return cast("Panel", self.app)
+
+    @property
+    def look(self) -> Look:
+        return self.panel.look
+
+    @property
+    def room(self) -> int:
+        """Cells for a line of text."""
+        return max(20, min(WIDTH, self.app.size.width - 2) - 6)
+
+    def body(self) -> list[Text]:
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="box", classes=self.severity, can_focus=False) as box:
+            box.border_title = Text(clean(self.heading, 60))  # a Text is never read as markup
+            yield Static(id="text")
+            yield from self.more()
+            yield Static(id="keys")
+
+    def more(self) -> ComposeResult:
+        """Widgets between the text and the keys."""
+        yield from ()
+
+    def on_mount(self) -> None:
+        self.renew()
+
+    def on_resize(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Write the text again."""
+        self.query_one("#text", Static).update(Text("\n").join(self.body()))
+        pieces: list[tuple[str, str]] = []
+        for key in self.shown_keys():
+            words = self.yes if key.id == "yes" else key.help
+            pieces += [(name_of(key.keys[0], self.look.ascii_only), "accent bold"), (f" {words}   ", "dim")]
+        self.query_one("#keys", Static).update(self.look.line(*pieces))
+
+    def shown_keys(self) -> list[Key]:
+        return [key for scope in self.keys for key in in_scope(scope)]
+
+    def action_no(self) -> None:
+        self.dismiss(None)
+
+
+class StartDialog(Dialog[str]):
+    """Which chain to start; answers with its last stage."""
+
+    BINDINGS = bindings("confirm", "dialog", "start")
+    keys = ("confirm", "start", "dialog")
+    heading = "Start"
+    yes = "start"
+
+    def __init__(self, snapshot: Snapshot, selected: str, chosen: bool) -> None:
+        super().__init__()
+        self._snapshot = snapshot
+        self._choices = list(dict.fromkeys(name for name in ("bench", selected) if name in STAGES))
+        self._at = len(self._choices) - 1 if chosen else 0
+
+    def body(self) -> list[Text]:
+        look, through = self.look, self._choices[self._at]
+        fresh = {view.name for view in self._snapshot.stages if view.fresh and not view.outdated_by}
+        chain = [name for name in needed(through) if name not in fresh]
+        choice: list[tuple[str, str]] = [("through  ", "dim")]
+        for index, name in enumerate(self._choices):
+            here = index == self._at
+            mark = look.glyph("here") if here else " "
+            choice.append((f"{mark} {name}   ", "text bold" if here else "dim"))
+        lines = [look.line(*choice), Text("")]
+        if chain:
+            lines += wrapped(look, "will run: " + f" {look.glyph('to')} ".join(chain), self.room)
+        else:
+            lines += wrapped(look, f"everything through {through} is done; nothing will run", self.room)
+        if done := [name for name in needed(through) if name in fresh]:
+            lines += wrapped(look, "done already: " + ", ".join(done), self.room, "dim")
+        return [*lines, Text("")]
+
+    def shown_keys(self) -> list[Key]:
+        return [key for key in super().shown_keys() if key.id != "other" or len(self._choices) > 1]
+
+    def action_other(self) -> None:
+        self._at = (self._at + 1) % len(self._choices)
+        self.renew()
+
+    def action_yes(self) -> None:
+        self.dismiss(self._choices[self._at])
+
+
+class StopDialog(Dialog[bool]):
+    """Confirm a stop, then wait a few seconds in which it can be taken back."""
+
+    BINDINGS = bindings("confirm", "dialog")
+    severity = "warning"
+    yes = "stop"
+
+    def __init__(self, stage: str) -> None:
+        super().__init__()
+        self._stage = stage
+        self.heading = f"Stop {stage}"
+
+    def body(self) -> list[Text]:
+        words = f"{self._stage} saves its work and leaves; it can be resumed. What is queued behind it does not start."
+        return [*wrapped(self.look, words, self.room), Text("")]
+
+    def action_yes(self) -> None:
+        self.app.switch_screen(GraceDialog(self._stage))
+
+
+class GraceDialog(Dialog[bool]):
+    """The seconds before the stop is sent."""
+
+    BINDINGS = bindings("grace", "dialog")
+    keys = ("grace", "dialog")
+    severity = "warning"
+
+    def __init__(self, stage: str) -> None:
+        super().__init__()
+        self._stage = stage
+        self._left = GRACE_SECONDS
+        self.heading = f"Stopping {stage}"
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.set_interval(1.0, self._second)
+
+    def body(self) -> list[Text]:
+        words = f"{self._stage} is asked to stop in {self._left} s"
+        return [self.look.line((words, "warn bold")), Text("")]
+
+    def _second(self) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            self.dismiss(True)
+        else:
+            self.renew()
+
+    def action_now(self) -> None:
+        self.dismiss(True)
+
+
+class RestartDialog(Dialog[bool]):
+    BINDINGS = bindings("confirm", "dialog")
+    severity = "warning"
+    yes = "restart"
+
+    def __init__(self, view: StageView | None) -> None:
+        super().__init__()
+        self._view = view
+        self.heading = f"Restart {view.name if view else ''}"
+
+    def body(self) -> list[Text]:
+        view = self._view
+        attempt = f"attempt {view.attempt} is kept" if view and view.attempt else "nothing has run yet"
+        words = f"A new attempt from the start; {attempt} and its artifact is set aside under another name."
+        return [*wrapped(self.look, words, self.room), Text("")]
+
+    def action_yes(self) -> None:
+        self.dismiss(True)
+
+
+class MessageDialog(Dialog[bool]):
+    """Findings or words that only need to be read."""
+
+    BINDINGS = bindings("message", "dialog")
+    keys = ("message", "dialog")
+    severity = "error"
+
+    def __init__(self, heading: str, findings: tuple[Finding, ...] = (), words: str = "") -> None:
+        super().__init__()
+        self.heading = heading
+        self._findings = findings
+        self._words = words
+
+    def body(self) -> list[Text]:
+        lines: list[Text] = []
+        for finding in self._findings:
+            lines += [*finding_lines(finding, self.look, self.room), Text("")]
+        if self._words:
+            lines += [*wrapped(self.look, self._words, self.room), Text("")]
+        return lines
+
+    def action_copy(self) -> None:
+        self.app.copy_to_clipboard("\n".join(line.plain for line in self.body()))
+        self.panel.notice("copied")
+
+
+class HostKeyDialog(Dialog[str]):
+    """An unknown host key: accept it once, save it, or (the default) cancel. Answers "once" or "save"."""
+
+    BINDINGS = bindings("host key", "dialog")
+    keys = ("host key", "dialog")
+    severity = "warning"
+    heading = "Unknown host key"
+
+    def __init__(self, host: HostView) -> None:
+        super().__init__()
+        self._host = host
+
+    def body(self) -> list[Text]:
+        look = self.look
+        return [
+            *wrapped(look, f"{clean(self._host.name, 120)} is not in known_hosts. It offers:", self.room),
+            Text(""),
+            *wrapped(look, clean(self._host.offered_key, 300), self.room, "accent bold", "  "),
+            Text(""),
+            *wrapped(look, "Compare it with what the host's owner says. Nothing has been sent to it.", self.room),
+            Text(""),
+        ]
+
+    def action_once(self) -> None:
+        self.dismiss("once")
+
+    def action_save(self) -> None:
+        self.dismiss("save")
+
+
+def changed_key_words(host: HostView) -> str:
+    """What to do about a changed key. There is no key to accept it here."""
+    name = clean(host.name, 120)
+    return (
+        "Nothing is sent to this host. If it was reinstalled or replaced on purpose, check the new fingerprint with "
+        f"its owner, then run: eagle3-tui hosts rebind {name}"
+    )

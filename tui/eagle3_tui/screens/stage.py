@@ -1,0 +1,109 @@
+"""One stage: what it is doing, why it ended, its findings, summary and parameters beside its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Container
+
+from eagle3_backend.control.commands import FollowLog
+from eagle3_backend.control.snapshot import Event, Snapshot, StageView
+from eagle3_backend.pipeline.stages import STAGES
+from eagle3_tui.bindings import bindings
+from eagle3_tui.screens.base import PanelScreen
+from eagle3_tui.text import clean
+from eagle3_tui.widgets.events import event_line
+from eagle3_tui.widgets.facts import pairs_lines, stage_lines
+from eagle3_tui.widgets.footer import FooterBar
+from eagle3_tui.widgets.header import HeaderBar
+from eagle3_tui.widgets.log import LogTail
+from eagle3_tui.widgets.scroller import Scroller
+from eagle3_tui.widgets.small import TooSmall
+
+
+@dataclass(frozen=True)
+class StagePart:
+    """What the facts panel draws."""
+
+    view: StageView | None
+    events: tuple[Event, ...]
+    parameters: Mapping[str, Any]
+
+
+class Facts(Scroller):
+    """Everything known of the stage, in sections."""
+
+    BINDINGS = bindings("list", "scroll")
+
+    def title(self, width: int) -> Text:
+        part: StagePart | None = self.part
+        return Text(part.view.name if part and part.view else "Stage")
+
+    def all_lines(self, width: int) -> list[Text]:
+        part: StagePart | None = self.part
+        if part is None or part.view is None:
+            return [self.look.line(("not part of this campaign", "dim"))]
+        view, look = part.view, self.look
+        lines = stage_lines(view, look, width, self.panel.monotonic())
+        run = [("run", clean(view.run or "none yet", 120)), ("attempt", str(view.attempt or "-"))]
+        declared = STAGES.get(view.name)
+        if declared is not None:
+            run.append(("reads", ", ".join(declared.reads) or "nothing"))
+            run.append(("resumes", "yes, from its last checkpoint" if declared.resumes else "starts over"))
+        lines += [Text(""), look.line(("Run", "accent bold")), *pairs_lines(run, look, width)]
+        if part.events:
+            lines += [Text(""), look.line(("Events", "accent bold"))]
+            lines += [event_line(replace(event, source=""), look, width) for event in reversed(part.events[-6:])]
+        if part.parameters:
+            pairs = [(name, clean(value, 160)) for name, value in part.parameters.items()]
+            lines += [Text(""), look.line(("Parameters", "accent bold")), *pairs_lines(pairs, look, width)]
+        return lines
+
+
+class StageScreen(PanelScreen):
+    BINDINGS = bindings("run", "stage")
+    AUTO_FOCUS = "Facts"
+
+    def __init__(self, stage: str) -> None:
+        super().__init__()
+        self._stage = stage
+        self._before = ""
+        self._parameters: Mapping[str, Any] = {}
+
+    def compose(self) -> ComposeResult:
+        yield HeaderBar(id="header")
+        yield TooSmall(id="small")
+        with Container(id="body"):
+            yield Facts(classes="panel")
+            yield LogTail(classes="panel")
+        yield FooterBar(id="footer")
+
+    def on_mount(self) -> None:
+        self._before = self.panel.picture.log.stage
+        self._parameters = self.panel.source.parameters(self._stage)
+        if self._before != self._stage:
+            self.panel.ask(FollowLog(self._stage))
+
+    @property
+    def stage(self) -> str:
+        return self._stage
+
+    @property
+    def context(self) -> str:
+        return "stage log" if isinstance(self.focused, LogTail) else "stage"
+
+    def show(self, snapshot: Snapshot) -> None:
+        events = tuple(event for event in snapshot.events if event.source == self._stage)
+        self.query_one(Facts).show(StagePart(snapshot.stage(self._stage), events, self._parameters))
+        if snapshot.log.stage == self._stage:
+            self.query_one(LogTail).show(snapshot.log)
+        super().show(snapshot)
+
+    def action_back(self) -> None:
+        if self._before and self._before != self._stage:
+            self.panel.ask(FollowLog(self._before))
+        self.dismiss()

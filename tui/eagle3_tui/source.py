@@ -1,0 +1,118 @@
+"""Where the panel's snapshots come from and its commands go to: the real control, or a mock with the same face."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from eagle3_backend.control.commands import Command
+from eagle3_backend.control.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from eagle3_backend.control import Control
+
+
+class Source(Protocol):
+    """What the panel needs of control; none of it waits."""
+
+    def start(self) -> None:
+        """Begin to work; called after the first paint."""
+
+    def snapshot(self) -> Snapshot:
+        """The newest picture."""
+
+    def submit(self, command: Command) -> Future[Any]:
+        """Ask for an act. The future raises FindingError when it is refused."""
+
+    def parameters(self, stage: str) -> Mapping[str, Any]:
+        """The parameters of ``stage`` as the profile and the settings give them."""
+
+    def close(self) -> None:
+        """Leave; runs on hosts go on."""
+
+
+class ControlSource:
+    """The real control, imported and started on a thread of its own: that takes longer than a key press."""
+
+    def __init__(self, profile: Path, settings: tuple[str, ...]) -> None:
+        self._profile = profile
+        self._settings = settings
+        self._control: Control | None = None
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[Command, Future[Any]]] = []
+        self._closed = False
+        self._failed: BaseException | None = None
+
+    def start(self) -> None:
+        threading.Thread(target=self._load, name="control-loader", daemon=True).start()
+
+    def _load(self) -> None:
+        try:
+            from eagle3_tui.places import open_control
+
+            control = open_control()
+        except BaseException as problem:
+            with self._lock:
+                self._failed = problem
+                waiting, self._waiting = self._waiting, []
+            for _, future in waiting:
+                future.set_exception(problem)
+            return
+        with self._lock:
+            self._control = control
+            waiting, self._waiting = self._waiting, []
+            closed = self._closed
+        for command, future in waiting:
+            _forward(control.submit(command), future)
+        if closed:
+            control.close()
+
+    def snapshot(self) -> Snapshot:
+        return self._control.snapshot() if self._control is not None else Snapshot()
+
+    def submit(self, command: Command) -> Future[Any]:
+        with self._lock:
+            if self._control is None:
+                future: Future[Any] = Future()
+                if self._failed is not None:
+                    future.set_exception(self._failed)
+                else:
+                    self._waiting.append((command, future))
+                return future
+            control = self._control
+        return control.submit(command)
+
+    def parameters(self, stage: str) -> Mapping[str, Any]:
+        from dataclasses import fields
+
+        from eagle3_backend.findings import FindingError
+        from eagle3_backend.profile import load
+
+        try:
+            values = load(self._profile).with_settings(list(self._settings)).parameters[stage]
+        except FindingError:
+            return {}
+        return {entry.name: getattr(values, entry.name) for entry in fields(values)}
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            control = self._control
+        if control is not None:
+            control.close()
+
+
+def _forward(inner: Future[Any], outer: Future[Any]) -> None:
+    """Give ``outer`` the outcome of ``inner``."""
+
+    def done(finished: Future[Any]) -> None:
+        problem = finished.exception()
+        if problem is not None:
+            outer.set_exception(problem)
+        else:
+            outer.set_result(finished.result())
+
+    inner.add_done_callback(done)

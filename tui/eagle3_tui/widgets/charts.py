@@ -1,0 +1,144 @@
+"""Curves of whatever series are there: four braille tiles where there is room, sparklines where there is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Container
+
+from eagle3_tui.drawing import Point, bounds, curve, spark
+from eagle3_tui.text import clean, count, fit, number, shorten
+from eagle3_tui.theme import Look, Piece
+from eagle3_tui.widgets.picture import Picture
+
+Series = Mapping[str, tuple[Point, ...]]
+
+TILES = 4
+SPARK_POINTS = 400
+"""A sparkline looks at this many newest points."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A quantity worth a tile: its title, a short one, and the series names that carry it, best first."""
+
+    title: str
+    short: str
+    names: tuple[str, ...]
+
+
+MEASURES = (
+    Measure("loss", "loss", ("train/loss", "loss")),
+    Measure("acceptance length", "acc-len", ("eval/accept_len", "train/accept_len", "accept_len")),
+    Measure("tok/s", "tok/s", ("train/tokens_per_second", "tokens_per_second", "train/tok_s", "tok_s")),
+    Measure("grad norm", "grad", ("train/grad_norm", "grad_norm")),
+)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one tile draws."""
+
+    title: str
+    short: str
+    points: tuple[Point, ...] = ()
+
+    @property
+    def last(self) -> str:
+        return number(self.points[-1][1]) if self.points else ""
+
+
+def curves(series: Series) -> tuple[Curve, ...]:
+    """The curves to show: the known measures that have points, then other series, then the measures still awaited."""
+    found: list[Curve] = []
+    awaited: list[Curve] = []
+    used: set[str] = set()
+    for measure in MEASURES:
+        name = next((name for name in measure.names if series.get(name)), None)
+        if name is None:
+            awaited.append(Curve(measure.title, measure.short))
+        else:
+            used.update(measure.names)
+            found.append(Curve(measure.title, measure.short, series[name]))
+    others = (name for name, points in series.items() if name not in used and points)
+    for name in islice(others, max(0, TILES - len(found))):
+        found.append(Curve(clean(name, 40), clean(name.rpartition("/")[2], 12), series[name]))
+    return (*found, *awaited)[:TILES]
+
+
+class Tile(Picture):
+    """One curve with the bounds of its values on the left and the steps below."""
+
+    def title(self, width: int) -> Text:
+        shown: Curve | None = self.part
+        if shown is None:
+            return Text("")
+        words = self.look.remote(f"{shown.title} {shown.last}".strip())
+        return Text(shorten(words, width, self.look.glyph("more")))
+
+    def lines(self, width: int, height: int) -> list[Text]:
+        shown: Curve | None = self.part
+        limits = bounds(shown.points) if shown is not None else None
+        if shown is None or limits is None:
+            return _centred(self.look, "waiting for first data", width, height)
+        low, high = number(limits[0]), number(limits[1])
+        left = min(max(len(low), len(high)), width // 2)
+        axis = height > 3
+        rows = height - axis
+        plot = curve(shown.points, width - left - 1, rows, self.look.ascii_only)
+        lines = []
+        for y, row in enumerate(plot):
+            label = high if y == 0 else low if y == rows - 1 else ""
+            lines.append(self.look.line((label.rjust(left), "dim"), (self.look.glyph("axis"), "line"), (row, "accent")))
+        if axis:
+            lines.append(self._x_axis(shown.points, left, width))
+        return lines
+
+    def _x_axis(self, points: tuple[Point, ...], left: int, width: int) -> Text:
+        first, last = count(points[0][0]), count(points[-1][0])
+        gap = width - left - 1 - len(first) - len(last)
+        words = first + " " * gap + last if gap > 0 else fit(last, width - left - 1)
+        return self.look.line(" " * left, (self.look.glyph("corner"), "line"), (words, "dim"))
+
+
+class Charts(Container):
+    """Two by two tiles."""
+
+    def compose(self) -> ComposeResult:
+        for _ in range(TILES):
+            yield Tile(classes="panel")
+
+    def show(self, series: Series) -> None:
+        for tile, shown in zip(self.query(Tile), curves(series), strict=False):
+            tile.show(shown)
+
+
+def spark_line(series: Series, look: Look, width: int) -> Text:
+    """The curves that have points on one line: short title, last value, sparkline; as many as fit."""
+    shown = [one for one in curves(series) if one.points]
+    if not shown:
+        return look.line(("loss and acceptance length: waiting for first data", "dim"))
+    fixed = [len(f"{one.short} {one.last} ") for one in shown]
+    while shown and sum(fixed) + (len(shown) - 1) * 2 + 4 * len(shown) > width:
+        shown.pop()
+        fixed.pop()
+    room = min(16, (width - sum(fixed) - (len(shown) - 1) * 2) // len(shown)) if shown else 0
+    pieces: list[Piece] = []
+    for one in shown:
+        values = [value for _, value in one.points[-SPARK_POINTS:]]
+        pieces += [
+            "  " if pieces else "",
+            (f"{look.remote(one.short)} ", "dim"),
+            (f"{one.last} ", "text bold"),
+            (spark(values, room, look.ascii_only), "accent"),
+        ]
+    return look.line(*pieces)
+
+
+def _centred(look: Look, words: str, width: int, height: int) -> list[Text]:
+    row = look.line((fit(shorten(words, width).center(width), width), "dim"))
+    return [Text("")] * ((height - 1) // 2) + [row]

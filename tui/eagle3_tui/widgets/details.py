@@ -1,0 +1,44 @@
+"""The selected stage beside the charts, where the terminal is wide."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from eagle3_backend.control.snapshot import StageView
+from eagle3_tui.widgets.facts import stage_lines
+from eagle3_tui.widgets.picture import Picture
+
+
+class Details(Picture):
+    def title(self, width: int) -> Text:
+        view: StageView | None = self.part
+        return Text(view.name if view is not None else "Stage")
+
+    def lines(self, width: int, height: int) -> list[Text]:
+        view: StageView | None = self.part
+        if view is None:
+            return [self.look.line((" no stage selected", "dim"))]
+        return [
+            Text(" ", end="").append_text(line)
+            for line in stage_lines(view, self.look, width - 2, self.panel.monotonic())
+        ]
+
+
+class Hint(Picture):
+    """What a new operator reads before anything has run."""
+
+    def title(self, width: int) -> Text:
+        return Text("First run")
+
+    def lines(self, width: int, height: int) -> list[Text]:
+        shown = (
+            (("s", "accent bold"), "  trains a drafter for a 135M model and measures it, on this machine"),
+            ("   takes about 15 to 20 minutes; it goes on when the panel is closed",),
+            ("   needs about 6 GB of disk, most of it for two Python environments",),
+        )
+        rows = [self.look.line(" ", *pieces) for pieces in shown]
+        if height >= 8:
+            rows = [Text(""), *[row for pair in rows for row in (pair, Text(""))]]
+            rows.append(self.look.line(" ", ("enter", "accent bold"), "  shows the selected stage and its parameters"))
+            rows.append(self.look.line(" ", ("?", "accent bold"), "  lists all keys"))
+        return rows

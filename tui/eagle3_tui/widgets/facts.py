@@ -1,0 +1,174 @@
+"""One stage in words: shared by the pipeline, the details beside it and the stage screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from eagle3_backend.control.snapshot import StageView
+from eagle3_backend.findings import Finding, Severity
+from eagle3_backend.states import RunState
+from eagle3_tui.text import clean, clock_span, count, number, shorten, size, span
+from eagle3_tui.theme import Look, Piece
+
+STALL_SECONDS = 30.0
+"""A heartbeat older than this is told in the warning colour; supervisors beat every few seconds."""
+
+
+def share(view: StageView) -> float | None:
+    """How much of the stage is done, 0 to 1; None while nobody knows."""
+    if view.done is None or not view.total:
+        return None
+    return min(1.0, max(0.0, view.done / view.total))
+
+
+def progress_words(view: StageView) -> str:
+    """ "18300/30000 steps", or what is known of it."""
+    if view.done is None:
+        return ""
+    words = count(view.done) + (f"/{count(view.total)}" if view.total else "")
+    return f"{words} {clean(view.unit, 24)}".strip()
+
+
+def worst_finding(view: StageView) -> Finding | None:
+    return max(view.findings, key=lambda finding: finding.severity.rank, default=None)
+
+
+def reason(view: StageView) -> str:
+    """Why a stage is not simply done or running, in few words: its remark, what it waits for, what changed above it."""
+    if view.remark:
+        return clean(view.remark)
+    if view.outdated_by and not view.state.is_active:
+        return "out of date: " + ", ".join(clean(name, 32) for name in view.outdated_by)
+    if view.blocked_by:
+        return "needs " + ", ".join(clean(name, 32) for name in view.blocked_by)
+    finding = worst_finding(view)
+    return clean(finding.code, 60) if finding is not None and finding.severity is Severity.ERROR else ""
+
+
+def state_words(view: StageView, look: Look, now: float) -> list[Piece]:
+    """Glyph and word of a state; with a lost link dimmed and with its age."""
+    if view.last_state is not None and view.as_of is not None:
+        glyph, _ = look.run(view.last_state)
+        return [(f"{glyph} {view.last_state.value}, as of {span(now - view.as_of)} ago", "dim")]
+    glyph, role = look.run(view.state)
+    pieces: list[Piece] = [(f"{glyph} {view.state.value}", f"{role} bold")]
+    if view.state is RunState.DONE and view.outdated_by:
+        pieces.append((", out of date", "warn"))
+    return pieces
+
+
+def beat_words(view: StageView) -> tuple[str, str] | None:
+    """The heartbeat's age and its role."""
+    if view.heartbeat_age is None or not view.state.is_active:
+        return None
+    return f"beat {span(view.heartbeat_age)}", "warn" if view.heartbeat_age > STALL_SECONDS else "dim"
+
+
+def finding_lines(finding: Finding, look: Look, width: int) -> list[Text]:
+    """A finding as everywhere: glyph, severity, code and path; expected and actual; message; next step."""
+    glyph, role = look.severity(finding.severity)
+    path = f"  {clean(finding.path, 120)}" if finding.path else ""
+    lines = [look.line((f"{glyph} {finding.severity.value} {clean(finding.code, 80)}", f"{role} bold"), (path, "dim"))]
+    if finding.expected is not None or finding.actual is not None:
+        lines += wrapped(
+            look, f"expected {_plain(finding.expected)}, found {_plain(finding.actual)}", width, "text", "  "
+        )
+    lines += wrapped(look, clean(finding.message, 2000), width, "text", "  ")
+    if finding.fix:
+        lines += wrapped(look, f"{look.glyph('to')} {clean(finding.fix, 1000)}", width, "accent", "  ")
+    return lines
+
+
+def wrapped(look: Look, text: str, width: int, role: str = "text", indent: str = "") -> list[Text]:
+    """``text`` broken at blanks into lines of at most ``width`` cells; a longer word is broken."""
+    room = max(8, width - len(indent))
+    lines: list[str] = []
+    for word in look.remote(text).split():
+        while cell_len(word) > room:
+            piece = shorten(word, room, "")
+            lines.append(piece.rstrip())
+            word = word[max(1, len(piece.rstrip())) :]
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= room and lines[-1]:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return [look.line((indent + line, role)) for line in lines if line]
+
+
+def _plain(value: Any) -> str:
+    return "nothing" if value is None else clean(value, 300)
+
+
+def summary_pairs(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A summary as name and value, nested names joined with dots; long ones are cut."""
+    pairs: list[tuple[str, str]] = []
+
+    def add(prefix: str, value: Any, depth: int) -> None:
+        if isinstance(value, Mapping) and depth < 3 and value:
+            for name, inner in value.items():
+                add(f"{prefix}.{name}" if prefix else str(name), inner, depth + 1)
+        else:
+            pairs.append((clean(prefix, 60), _value(prefix, value)))
+
+    add("", summary, 0)
+    return pairs
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower() if value is not None else "-"
+    if isinstance(value, int | float):
+        return size(value) if name.rpartition(".")[2].endswith("bytes") else number(float(value))
+    if isinstance(value, list | tuple):
+        return clean(", ".join(_value("", one) for one in value[:12]), 200)
+    return clean(value, 200)
+
+
+def pairs_lines(pairs: list[tuple[str, str]], look: Look, width: int) -> list[Text]:
+    """Names and values in two columns."""
+    left = min(max((cell_len(name) for name, _ in pairs), default=0), max(8, width // 2))
+    more = look.glyph("more")
+    lines = []
+    for name, value in pairs:
+        name = look.remote(name)
+        shown = shorten(name, left, more)
+        room = max(1, width - left - 4)
+        lines.append(
+            look.line(
+                ("  " + shown + " " * (left - cell_len(shown)), "dim"), "  ", shorten(look.remote(value), room, more)
+            )
+        )
+    return lines
+
+
+def stage_lines(view: StageView, look: Look, width: int, now: float) -> list[Text]:
+    """What is known of a stage: state, progress, why, findings and summary."""
+    dot = look.glyph("dot")
+    lines = [look.line(*state_words(view, look, now), (f"  {clean(view.title, 60)}", "dim"))]
+    facts = [progress_words(view), f"{clock_span(view.elapsed)}" if view.elapsed is not None else ""]
+    if view.state.is_active:
+        facts.append(f"{number(view.rate)} {clean(view.unit, 24)}/s" if view.rate else "")
+        facts.append(f"eta {span(view.eta)}" if view.eta is not None else "")
+    facts.append(f"attempt {view.attempt}" if view.attempt else "")
+    beat = beat_words(view)
+    if beat:
+        facts.append(beat[0])
+    told = [fact for fact in facts if fact]
+    if told:
+        lines += wrapped(look, f" {dot} ".join(told), width, "text")
+    if why := reason(view):
+        bad = view.state in (RunState.FAILED, RunState.CRASHED, RunState.LOST)
+        lines += wrapped(look, why, width, "bad" if bad else "warn" if view.outdated_by else "dim")
+    for finding in view.findings[-8:]:
+        lines += [Text(""), *finding_lines(finding, look, width)]
+    if view.summary:
+        lines += [
+            Text(""),
+            look.line(("Summary", "accent bold")),
+            *pairs_lines(summary_pairs(view.summary), look, width),
+        ]
+    return lines

@@ -1,0 +1,87 @@
+"""A widget that draws whole lines from its part of the snapshot and repaints only the lines that changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from rich.text import Text
+from textual.geometry import Region, Size
+from textual.strip import Strip
+from textual.widget import Widget
+
+if TYPE_CHECKING:
+    from eagle3_tui.app import Panel
+    from eagle3_tui.theme import Look
+
+
+class Picture(Widget):
+    """Subclasses say in `lines` what stands in a given size; `show` hands them their part."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.part: Any = None
+        self._strips: list[Strip] = []
+        self._drawn = Size(-1, -1)
+        self._title = ""
+
+    @property
+    def panel(self) -> Panel:
+        return cast("Panel", self.app)
+
+    @property
+    def look(self) -> Look:
+        return self.panel.look
+
+    def lines(self, width: int, height: int) -> list[Text]:
+        """The content, at most ``height`` lines; each is cut or filled to ``width`` by the caller."""
+        raise NotImplementedError
+
+    def title(self, width: int) -> Text | None:
+        """What the border says, in at most ``width`` cells; None leaves it."""
+        return None
+
+    def show(self, part: Any) -> None:
+        """Draw ``part`` if it differs from what is drawn."""
+        if part != self.part:
+            self.part = part
+            self.redraw()
+
+    def redraw(self) -> None:
+        """Build the lines again and repaint those that changed."""
+        if not self.is_attached or not self.size or self._drawn != self.size:
+            self._drawn = Size(-1, -1)
+            self.refresh()
+            return
+        before = self._strips
+        self._build()
+        width = self.size.width
+        for y, strip in enumerate(self._strips):
+            if y >= len(before) or strip != before[y]:
+                self.refresh(Region(0, y, width, 1))
+
+    def _build(self) -> None:
+        width, height = self.size
+        base = self.visual_style.rich_style
+        self._strips = [
+            Strip(text.render(self.app.console)).apply_style(base).adjust_cell_length(width, base)
+            for text in self.lines(width, height)[:height]
+        ]
+        blank = Strip.blank(width, base)
+        self._strips += [blank] * (height - len(self._strips))
+        self._drawn = self.size
+        self._set_title()
+
+    def _set_title(self) -> None:
+        title = self.title(max(0, self.size.width - 2))
+        if title is not None and title.markup != self._title:
+            self._title = title.markup
+            self.border_title = title if title.plain else None  # a Text is never read as markup
+
+    def render_line(self, y: int) -> Strip:
+        if self._drawn != self.size:
+            self._build()
+        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
+
+    def notify_style_update(self) -> None:
+        self._drawn = Size(-1, -1)
+        super().notify_style_update()

@@ -111,6 +111,15 @@ def with_drafter(engine: Mapping[str, Any], drafter: str, depth: int) -> Dict[st
     return _as_json(plan, engine["device"])
 
 
+def with_measurement(engine: Mapping[str, Any], *, drafting: bool) -> Dict[str, Any]:
+    """The same server, made comparable: nothing of an earlier request is reused, and each answer tells its drafts."""
+    plan = _Plan(engine["argv"], engine["env"], engine["reasons"])
+    plan.flag("--no-enable-prefix-caching", None, "a prompt asked twice costs the same twice")
+    if drafting:
+        plan.flag("--per-request-spec-decode-metrics", "detailed", "accepted tokens of every step of every request")
+    return _as_json(plan, engine["device"])
+
+
 def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 

@@ -23,6 +23,15 @@ def request(
 
     ``timeout`` is seconds without a byte; a request may queue behind a whole batch on a slow host.
     """
+    return dict(json.loads(_exchange(port, api_key, method, path, body, timeout)))
+
+
+def page(port: int, api_key: str, path: str, timeout: float = 60.0) -> str:
+    """A text page, such as ``/metrics``; raises as `request`."""
+    return _exchange(port, api_key, "GET", path, None, timeout).decode("utf-8", "replace")
+
+
+def _exchange(port: int, api_key: str, method: str, path: str, body: Any, timeout: float) -> bytes:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
     try:
@@ -35,4 +44,4 @@ def request(
         connection.close()
     if response.status != 200:
         raise RequestRefused(response.status, content.decode("utf-8", "replace"))
-    return dict(json.loads(content))
+    return content

@@ -1,0 +1,177 @@
+"""What an engine's Prometheus page says about drafting: counters, their increase between two scrapes, acceptance.
+
+vLLM counts since its start, so every figure is taken from the difference of two scrapes. The counters are absent until
+the first draft, which reads as zero.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Dict, Mapping, Optional, Tuple
+
+Series = Tuple[str, Tuple[Tuple[str, str], ...]]
+"""A metric name with its sorted (label, value) pairs."""
+
+_SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*$")
+_LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)")
+
+DRAFTS = "vllm:spec_decode_num_drafts_total"
+DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
+ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+ACCEPTED_AT = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+RUNNING = "vllm:num_requests_running"
+WAITING = "vllm:num_requests_waiting"
+GENERATED = "vllm:generation_tokens_total"
+
+
+@dataclass(frozen=True)
+class Scrape:
+    """The samples of one page by series. Lines that are not samples (comments, a progress meter) are no part of it."""
+
+    samples: Mapping[Series, float]
+
+    def total(self, name: str, **labels: str) -> float:
+        """Sum over every series of this name that carries these labels, so over all engines of a server; 0 if none."""
+        wanted = set(labels.items())
+        return sum(value for (found, pairs), value in self.samples.items() if found == name and wanted <= set(pairs))
+
+    def positions(self) -> int:
+        """How many draft positions the server reports: its depth, 0 without a drafter."""
+        numbers = (int(dict(pairs)["position"]) for name, pairs in self.samples if name == ACCEPTED_AT)
+        return max(numbers, default=-1) + 1
+
+
+def parse(text: str) -> Scrape:
+    """Read the Prometheus text format (https://prometheus.io/docs/instrumenting/exposition_formats/)."""
+    samples: Dict[Series, float] = {}
+    for line in text.splitlines():
+        match = _SAMPLE.match(line)
+        if not match:
+            continue
+        name, labels, number = match.groups()
+        try:
+            value = float(number)
+        except ValueError:
+            continue
+        pairs = tuple(sorted((label, _unescape(content)) for label, content in _LABEL.findall(labels or "")))
+        samples[(name, pairs)] = value
+    return Scrape(samples)
+
+
+def _unescape(value: str) -> str:
+    return _ESCAPE.sub(lambda match: "\n" if match.group(1) == "n" else match.group(1), value)
+
+
+@dataclass(frozen=True)
+class Increase:
+    """What was counted between two scrapes. ``reset`` says that a counter fell: a server process was restarted in
+    between, and of that one only what it counted since is known."""
+
+    scrape: Scrape
+    reset: bool
+
+
+def increase(before: Scrape, after: Scrape) -> Increase:
+    """The difference of the counters of two scrapes, series by series: one engine's restart is not hidden by the growth
+    of another. Gauges are left out, as they may fall without any restart."""
+    grown: Dict[Series, float] = {}
+    reset = False
+    for series, value in after.samples.items():
+        if series[0].endswith("_total"):
+            known = before.samples.get(series, 0.0)
+            reset = reset or value < known
+            grown[series] = value if value < known else value - known
+    return Increase(Scrape(grown), reset)
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """Counts of one window: ``drafts`` verify steps with a draft, ``drafted`` and ``accepted`` draft tokens, and the
+    accepted ones by draft position."""
+
+    drafts: float
+    drafted: float
+    accepted: float
+    by_position: Tuple[float, ...]
+
+    @property
+    def length(self) -> Optional[float]:
+        """Acceptance length, tokens a step with the target's own token: 1 + accepted / drafts. None: no draft."""
+        return 1.0 + self.accepted / self.drafts if self.drafts else None
+
+    @property
+    def rate(self) -> Optional[float]:
+        """Accepted share of the drafted tokens. None: nothing drafted."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def position_rates(self) -> Tuple[float, ...]:
+        """Share of the drafts whose token at this position was accepted; empty without a draft."""
+        return tuple(count / self.drafts for count in self.by_position) if self.drafts else ()
+
+    @property
+    def contradicts_itself(self) -> bool:
+        """Whether the counts break sum of positions = accepted, or drafted <= depth x drafts."""
+        return sum(self.by_position) != self.accepted or self.drafted > len(self.by_position) * self.drafts
+
+
+def drafting(window: Scrape) -> Drafting:
+    """The drafting counts of a window (`increase`) or of a server's whole life (one scrape), all engines together."""
+    return Drafting(
+        drafts=window.total(DRAFTS),
+        drafted=window.total(DRAFTED),
+        accepted=window.total(ACCEPTED),
+        by_position=tuple(window.total(ACCEPTED_AT, position=str(place)) for place in range(window.positions())),
+    )
+
+
+def length_at(position_rates: Tuple[float, ...], depth: int) -> float:
+    """Acceptance length that a shallower ``depth`` would give, from the acceptance by position of a deeper draft.
+
+    A chain of drafts stops at its first rejection, so position i does not know how deep the draft goes on. It stays an
+    estimate: with another depth the verify steps start at other tokens.
+    """
+    return 1.0 + sum(position_rates[:depth])
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a server did between two scrapes ``seconds`` apart, and how many requests it holds at the end."""
+
+    seconds: float
+    drafting: Drafting
+    generated: float
+    running: float
+    waiting: float
+    reset: bool
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Generated tokens a second over all requests."""
+        return self.generated / self.seconds
+
+    def values(self) -> Dict[str, float]:
+        """The window as metrics by name; no acceptance length where nothing was drafted."""
+        found = {
+            "requests_running": self.running,
+            "requests_waiting": self.waiting,
+            "tokens_per_second": self.tokens_per_second,
+        }
+        if self.drafting.length is not None:
+            found["acceptance_length"] = self.drafting.length
+        return found
+
+
+def window(before: Scrape, after: Scrape, seconds: float) -> Window:
+    """The window between two scrapes of one server; ``seconds`` > 0."""
+    grown = increase(before, after)
+    return Window(
+        seconds=seconds,
+        drafting=drafting(grown.scrape),
+        generated=grown.scrape.total(GENERATED),
+        running=after.total(RUNNING),
+        waiting=after.total(WAITING),
+        reset=grown.reset,
+    )

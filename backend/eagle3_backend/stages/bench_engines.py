@@ -1,0 +1,129 @@
+"""The engines of a bench attempt, and asking them: progress, running acceptance, and the watch over both."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from eagle3_backend.engines.metrics import drafting, increase
+from eagle3_backend.engines.vllm import with_drafter, with_measurement
+from eagle3_backend.findings import Finding, FindingError, error, warning
+from eagle3_backend.stages.bench_client import POLL, Answer, Client, Prompt, Refusal, ask_all
+from eagle3_backend.stages.bench_report import Measured
+from eagle3_backend.stages.context import StageContext
+from eagle3_backend.stages.engine_http import RequestRefused
+from eagle3_backend.stages.engine_process import EngineProcess
+
+DEATH_SECONDS = 10.0
+"""After a failed request: how long to wait for the engine's own word on it. A dying server ends some seconds later."""
+
+
+class BenchEngines:
+    """Starts and asks the engines of one attempt. ``total`` is the number of answers that progress counts up to."""
+
+    def __init__(self, context: StageContext, model: Path, total: int) -> None:
+        self.context = context
+        self.parameters = context.parameters
+        self.model = model
+        self.version = ""
+        self.starts = 0
+        self.timings: dict[str, float] = {}
+        self._total = total
+        self._done = 0
+        self._running: list[EngineProcess] = []
+
+    @contextmanager
+    def engine(self, drafter: Path | None) -> Iterator[Client]:
+        """A started server, with this drafter directory or without any. Raises FindingError, Stopped."""
+        plan = self.context.spec["engine"]
+        if drafter is not None:
+            plan = with_drafter(plan, str(drafter), self.parameters.depth)
+        plan = with_measurement(plan, drafting=drafter is not None)
+        self.starts += 1
+        with EngineProcess(plan, model=str(self.model), context=self.context) as process:
+            self._running.append(process)
+            self.timings["start_plain" if drafter is None else "start_drafted"] = round(process.start_seconds, 1)
+            client = Client(process.port, process.api_key)
+            try:
+                self.version = client.version()
+                yield client
+            finally:
+                self._running.remove(process)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        begin = time.monotonic()
+        yield
+        self.timings[name] = round(time.monotonic() - begin, 1)
+
+    def watch(self) -> None:
+        """Raise Stopped or an engine's finding, when there is reason to leave."""
+        self.context.leave_if_asked()
+        for process in self._running:
+            process.check()
+
+    def ask(self, client: Client, prompts: Sequence[Prompt], concurrency: int, name: str = "") -> list[Answer]:
+        """Answers in the order of the prompts; refused prompts are reported and left out.
+
+        ``name`` names the series of the running acceptance length; empty: none.
+        """
+        answers: dict[Prompt, Answer] = {}
+        accepted = steps = 0
+        try:
+            for answer in ask_all(client, prompts, self.parameters.max_new_tokens, concurrency, self.watch):
+                self._done += 1
+                self.context.journal.progress(self._done, self._total, "answers")
+                if isinstance(answer, Refusal):
+                    self.context.report(_refused(answer))
+                    continue
+                answers[answer.prompt] = answer
+                accepted += sum(answer.accepted)
+                steps += len(answer.accepted)
+                if name and steps:
+                    length = 1.0 + accepted / steps
+                    values = {"acceptance_length": length, f"acceptance_length/{name}": length}
+                    self.context.journal.metric(self._done, **values)
+        except (OSError, RequestRefused) as problem:
+            raise self._cause(problem) from problem
+        return [answers[prompt] for prompt in prompts if prompt in answers]
+
+    def measure(self, client: Client, name: str, prompts: Sequence[Prompt]) -> Measured:
+        """Acceptance on one prompt set, from the counters before and after it."""
+        with self.timed(name):
+            before = client.scrape()
+            answers = self.ask(client, prompts, self.parameters.concurrency, name)
+            counted = drafting(increase(before, client.scrape()).scrape)
+        return Measured(name, answers, counted, {})
+
+    def _cause(self, problem: Exception) -> FindingError:
+        """Why a request failed. Raises the finding of the engine that died of it, where one did."""
+        end = time.monotonic() + DEATH_SECONDS
+        while time.monotonic() < end:
+            self.watch()
+            time.sleep(POLL)
+        return FindingError(
+            error(
+                "engine_request_failed",
+                f"The engine is alive but did not answer: {problem}",
+                path="engine",
+                fix="Read the engine's lines in this run's log.",
+            )
+        )
+
+
+def measure_acceptance(context: StageContext, model: Path, drafter: Path, prompts: Sequence[Prompt]) -> Measured:
+    """Acceptance of one drafter directory on these prompts, under the stage's parameters: one engine start."""
+    engines = BenchEngines(context, model, total=len(prompts))
+    with engines.engine(drafter) as client:
+        return engines.measure(client, drafter.name, prompts)
+
+
+def _refused(refusal: Refusal) -> Finding:
+    return warning(
+        "prompt_refused",
+        f"The engine refused a prompt, which is left out: {refusal.reason[:400]}",
+        path=f"{refusal.prompt.source}:{refusal.prompt.id}",
+        fix="The prompts stage can drop prompts that are longer than the context (prompts.max_characters).",
+    )

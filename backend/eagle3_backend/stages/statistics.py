@@ -1,0 +1,64 @@
+"""Intervals by bootstrap over prompts: the tokens of one answer are not independent, the prompts are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its 95 % interval, and how many prompts it rests on."""
+
+    mean: float
+    low: float
+    high: float
+    prompts: int
+
+    def to_json(self) -> dict[str, float]:
+        return {
+            "mean": round(self.mean, 4),
+            "low": round(self.low, 4),
+            "high": round(self.high, 4),
+            "prompts": self.prompts,
+        }
+
+
+def bootstrap(
+    rows: Sequence[Sequence[float]], statistic: Callable[[Sequence[float]], float], resamples: int, seed: int
+) -> Interval:
+    """Percentile interval (2.5 % and 97.5 %) of ``statistic``, a function of the column sums of ``rows``.
+
+    One row a prompt; a resample draws whole rows with replacement, so quantities in one row stay paired. Sums rather
+    than means of ratios: a long answer weighs what it weighs in the counters. Raises ValueError without rows.
+    """
+    if not rows:
+        raise ValueError("no rows to resample")
+    draw = random.Random(seed)
+
+    def of(chosen: Sequence[Sequence[float]]) -> float:
+        return statistic([sum(column) for column in zip(*chosen, strict=True)])
+
+    found = sorted(of(draw.choices(rows, k=len(rows))) for _ in range(resamples))
+    edge = int(0.025 * len(found))
+    return Interval(of(rows), found[edge], found[-1 - edge], len(rows))
+
+
+def acceptance_interval(rows: Sequence[tuple[int, int]], resamples: int, seed: int) -> Interval:
+    """Acceptance length 1 + accepted / steps from one (accepted, steps) pair a prompt, each with at least one step."""
+    return bootstrap(rows, lambda sums: 1.0 + sums[0] / sums[1], resamples, seed)
+
+
+def speed_ratio_interval(rows: Sequence[tuple[float, float, float, float]], resamples: int, seed: int) -> Interval:
+    """Speed with over speed without the drafter, paired by prompt.
+
+    A row is (tokens with, seconds with, tokens without, seconds without); the ratio is that of tokens per second.
+    """
+    return bootstrap(rows, lambda sums: (sums[0] / sums[1]) / (sums[2] / sums[3]), resamples, seed)
+
+
+def repeated_share(tokens: Sequence[int], length: int = 4) -> float:
+    """Share of an answer's ``length``-grams that repeat an earlier one: 0 for fresh text, near 1 for a loop."""
+    grams = [tuple(tokens[start : start + length]) for start in range(len(tokens) - length + 1)]
+    return 1.0 - len(set(grams)) / len(grams) if grams else 0.0

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from eagle3_backend.stages.bench_client import Prompt
+from eagle3_backend.stages.bench_prompts import alternating, evenly, prompts_of, read_rows, set_hash, training_texts
+
+
+def prompts(**counts: int) -> list[Prompt]:
+    return [
+        Prompt(f"{source}-{number}", source, f"{source} {number}")
+        for source, count in counts.items()
+        for number in range(count)
+    ]
+
+
+def test_sources_are_taken_evenly_while_they_last() -> None:
+    chosen = evenly(prompts(alpaca=80, mt_bench=80, small=2), 12, seed=1)
+    assert len(chosen) == 12
+    counts = {name: sum(each.source == name for each in chosen) for name in ("alpaca", "mt_bench", "small")}
+    assert counts == {"alpaca": 5, "mt_bench": 5, "small": 2}
+
+
+def test_the_choice_repeats_with_the_seed_and_changes_with_it() -> None:
+    everything = prompts(alpaca=80)
+    assert evenly(everything, 10, seed=1) == evenly(everything, 10, seed=1)
+    assert evenly(everything, 10, seed=1) != evenly(everything, 10, seed=2)
+
+
+def test_more_prompts_than_there_are_gives_all_of_them() -> None:
+    assert len(evenly(prompts(alpaca=3), 120, seed=0)) == 3
+
+
+def test_speed_prompts_alternate_between_the_sets() -> None:
+    sets = {"in_domain": prompts(a=5), "published": prompts(b=2)}
+    assert [prompt.source for prompt in alternating(sets, 6)] == ["a", "b", "a", "b", "a", "a"]
+
+
+def test_only_the_first_turn_is_asked() -> None:
+    (prompt,) = prompts_of([{"id": 81, "source": "mt_bench", "turns": ["First.", "Second."]}])
+    assert prompt == Prompt("81", "mt_bench", "First.")
+
+
+def test_training_texts_are_the_turns_and_all_messages(tmp_path: Path) -> None:
+    (tmp_path / "prompts.jsonl").write_text(json.dumps({"turns": ["Question?", "And then?"]}) + "\n")
+    messages = [{"role": "user", "content": "Question?"}, {"role": "assistant", "content": "Answer."}]
+    (tmp_path / "conversations.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
+    texts = list(training_texts(tmp_path / "prompts.jsonl", tmp_path / "conversations.jsonl"))
+    assert texts == ["Question?", "And then?", "Question?", "Answer."]
+
+
+def test_a_missing_file_has_no_rows(tmp_path: Path) -> None:
+    assert list(read_rows(tmp_path / "absent.jsonl")) == []
+
+
+def test_another_prompt_is_another_set() -> None:
+    assert set_hash({"a": prompts(x=2)}) != set_hash({"a": prompts(x=3)})

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from eagle3_backend.stages.statistics import acceptance_interval, bootstrap, repeated_share, speed_ratio_interval
+
+
+def test_the_mean_is_that_of_the_pooled_counts_and_not_of_the_prompts() -> None:
+    interval = acceptance_interval([(90, 100), (0, 10)], resamples=200, seed=1)
+    assert interval.mean == pytest.approx(1 + 90 / 110)
+    assert interval.prompts == 2
+
+
+def test_the_interval_encloses_the_mean_and_repeats_with_the_seed() -> None:
+    draw = random.Random(3)
+    rows = [(draw.randrange(60), 40) for _ in range(60)]
+    first = acceptance_interval(rows, resamples=500, seed=5)
+    assert first.low < first.mean < first.high
+    assert first == acceptance_interval(rows, resamples=500, seed=5)
+
+
+def test_a_95_percent_interval_covers_the_truth_about_that_often() -> None:
+    draw = random.Random(11)
+    covered = 0
+    for trial in range(200):
+        rows = [(sum(draw.random() < 0.4 for _ in range(30)), 30) for _ in range(40)]
+        interval = acceptance_interval(rows, resamples=200, seed=trial)
+        covered += interval.low <= 1.4 <= interval.high
+    assert 175 <= covered <= 199
+
+
+def test_prompts_that_all_agree_leave_no_width() -> None:
+    interval = acceptance_interval([(10, 20)] * 8, resamples=100, seed=0)
+    assert (interval.low, interval.mean, interval.high) == (1.5, 1.5, 1.5)
+
+
+def test_without_prompts_there_is_no_interval() -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        bootstrap([], sum, resamples=10, seed=0)
+
+
+def test_pairing_takes_the_spread_between_prompts_out_of_the_speed_ratio() -> None:
+    draw = random.Random(2)
+    rows = []
+    for _ in range(12):
+        seconds = draw.uniform(1, 20)
+        rows.append((64.0, seconds / 1.5, 64.0, seconds))
+    interval = speed_ratio_interval(rows, resamples=300, seed=0)
+    assert interval.low == pytest.approx(1.5)
+    assert interval.high == pytest.approx(1.5)
+
+
+def test_a_loop_repeats_its_4grams_and_fresh_text_does_not() -> None:
+    assert repeated_share(range(64)) == 0.0
+    assert repeated_share([1, 2, 3] * 20) > 0.9
+    assert repeated_share([1, 2]) == 0.0

@@ -20,6 +20,7 @@ class Gpu:
     memory_total: int | None
     temperature: float | None
     power: float | None
+    uuid: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,202 @@
+"""Start, stop and resume: what an operator may ask of a campaign, and what stands against it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+
+from eagle3_backend.control import forecasts
+from eagle3_backend.control.campaign import Campaign
+from eagle3_backend.control.chain import Ground, build_chain, demote, stages_to_run
+from eagle3_backend.control.snapshot import Outcome, StageView, Started
+from eagle3_backend.control.views import queued_behind, state_of
+from eagle3_backend.findings import Finding, FindingError, Severity, error
+from eagle3_backend.pipeline.plan import PlannedStage
+from eagle3_backend.pipeline.stages import STAGES, needed
+from eagle3_backend.states import RunState
+
+SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+"""Names of the laptop's environment whose values go to the stages' environment, and nowhere else."""
+
+RESUMABLE = (RunState.STOPPED, RunState.FAILED, RunState.CRASHED, RunState.LOST)
+
+
+def ground_of(campaign: Campaign) -> Ground:
+    session = campaign.session
+    return Ground(session.python, session.payload, campaign.machine)
+
+
+async def start(campaign: Campaign, through: str, only: bool, restart: bool, accept: Sequence[str]) -> Started:
+    """Send the chain of all that is not fresh. Raises FindingError with everything that stands against it."""
+    await campaign.fresh_survey()
+    fresh = campaign.survey.fresh(campaign.plan)
+    stages = stages_to_run(campaign.plan, through, fresh - {through} if restart else fresh, only=only)
+    fresh_names = tuple(name for name in needed(through) if name not in {planned.name for planned in stages})
+    if not stages:
+        return Started((), fresh_names)
+    if restart and stages[0].name != through:
+        raise FindingError(
+            error(
+                "stage_blocked",
+                f"{through} cannot begin anew while {stages[0].name} before it is not fresh.",
+                path=through,
+                fix=f"eagle3-tui run --through {stages[0].name}",
+            )
+        )
+    active = _active(campaign, stages)
+    if active:
+        runs = tuple(planned.run for planned in active)
+        names = tuple(planned.name for planned in active)
+        return Started(runs, fresh_names, True, names[-1] == through or through in names, names)
+    spec = build_chain(
+        stages, campaign.plan, campaign.profile.parameters, ground_of(campaign), accept, forecasts.works_of(campaign)
+    )
+    campaign.findings = tuple(demote(await preflight(campaign, stages), accept))
+    errors = [finding for finding in campaign.findings if finding.severity is Severity.ERROR]
+    if errors:
+        raise FindingError(*errors)
+    if any(planned.name == "prompts" for planned in stages):
+        for digest, source in campaign.sources.items():
+            await campaign.session.upload(source, digest)
+    answer = await campaign.session.request(
+        "start",
+        spec=spec,
+        secrets={name: os.environ[name] for name in SECRETS if os.environ.get(name)},
+        request=uuid.uuid4().hex,
+        restart=restart,
+        attempt=None,
+    )
+    await campaign.fresh_survey()
+    campaign.look(artifacts=True)
+    runs, names = tuple(planned.run for planned in stages), tuple(planned.name for planned in stages)
+    already = not answer["started"] and answer["state"] != RunState.DONE.value
+    return Started(runs, fresh_names, already, already, names)
+
+
+def _active(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[PlannedStage]:
+    """What of these stages is at work or queued on the host, in order."""
+    newest = campaign.survey.newest
+    queued = queued_behind(campaign.plan, newest)
+    found = []
+    for planned in stages:
+        state = state_of(newest.get(planned.run))
+        if (state is not None and state.is_active) or planned.name in queued:
+            found.append(planned)
+    return found
+
+
+async def preflight(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[Finding]:
+    """What the host is asked before a chain starts: its environments and its disk. Raises LinkLost."""
+    found = await _environments(campaign, stages)
+    found += await forecasts.disk(campaign, await forecasts.of_chain(campaign, stages))
+    return found
+
+
+async def _environments(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[Finding]:
+    """Adopted interpreters have to be there; those that setup builds are its own affair."""
+    wanted = {planned.environment for planned in stages}
+    found = []
+    for name, entry in campaign.profile.environments.items():
+        if not entry.python or name not in wanted:
+            continue
+        probe = await campaign.session.request("probe", what="path", path=entry.python)
+        if not probe["executable"]:
+            found.append(
+                error(
+                    "environment_missing",
+                    f"The environment '{name}' is not there: {entry.python} is no program on {campaign.session.name}.",
+                    path=f"environments.{name}.python",
+                    actual=entry.python,
+                    fix="Correct the path, or name a requirement set and let setup build it.",
+                )
+            )
+    return found
+
+
+async def stop(campaign: Campaign, stage: str) -> str:
+    """Ask the attempt at work to save and leave; its state then. Raises FindingError `stage_not_running`."""
+    await campaign.fresh_survey()
+    view = view_of(campaign, stage)
+    run = campaign.survey.newest.get(view.run)
+    orphaned = any(finding.code == "remote_process_orphaned" for finding in view.findings)
+    at_work = view.state.is_active and view.state is not RunState.QUEUED
+    if run is None or not (at_work or orphaned):
+        behind = f" It is queued {view.remark}; stop that one." if view.state is RunState.QUEUED else ""
+        raise FindingError(
+            error("stage_not_running", f"{stage} is {view.state.value}.{behind}", path=stage, actual=view.state.value)
+        )
+    answer = await campaign.session.request("stop", run=view.run, attempt=view.attempt)
+    campaign.look(artifacts=True)
+    return str(answer["state"])
+
+
+async def resume(campaign: Campaign, stage: str, through: str, accept: Sequence[str]) -> Started:
+    """The next attempt of a stage, and the chain that stood behind it unless ``through`` says otherwise."""
+    await campaign.fresh_survey()
+    view = view_of(campaign, stage)
+    if view.state not in RESUMABLE:
+        raise FindingError(
+            error(
+                "stage_not_resumable",
+                f"{stage} is {view.state.value}; there is nothing to resume.",
+                path=stage,
+                expected=[state.value for state in RESUMABLE],
+                actual=view.state.value,
+                fix=f"eagle3-tui run --through {stage}",
+            )
+        )
+    if not through:
+        spec = await forecasts.read_spec(campaign, view.run, view.attempt)
+        through = next((str(entry["stage"]) for entry in reversed(spec.get("then") or ())), stage)
+    return await start(campaign, through, only=False, restart=False, accept=accept)
+
+
+async def wait_for(campaign: Campaign, through: str) -> Outcome:
+    """The end of the chain up to ``through``.
+
+    A host reads its runs one by one, so two looks have to agree that none goes on.
+    """
+    idle, look = 0, True
+    while True:
+        await campaign.next_survey(look)
+        outcome = outcome_of(campaign, through)
+        if outcome is not None and (outcome.reached or idle > 0):
+            return outcome
+        idle = 0 if outcome is None else idle + 1
+        look = idle > 0
+
+
+def outcome_of(campaign: Campaign, through: str) -> Outcome | None:
+    """How the chain stands: None while it goes on, or while that is not known."""
+    views = {view.name: view for view in campaign.views()}
+    chain = [views[name] for name in needed(through)]
+    target = views[through]
+    done = target.fresh and target.state is RunState.DONE
+    if done or (STAGES[through].makes is None and campaign.is_serving(target)):
+        return _outcome(through, target, chain, reached=True)
+    if any(view.state.is_active or view.state is RunState.UNKNOWN for view in chain):
+        return None
+    broken = [view for view in chain if not view.fresh and view.state in RESUMABLE]
+    return _outcome(through, broken[0] if broken else target, chain, reached=False)
+
+
+def _outcome(through: str, last: StageView, chain: Sequence[StageView], *, reached: bool) -> Outcome:
+    return Outcome(
+        through=through,
+        stage=last.name,
+        state=last.state,
+        reached=reached,
+        summary=last.summary if reached else {},
+        remark=last.remark,
+        findings=last.findings,
+        stages={view.name: view.state.value for view in chain},
+    )
+
+
+def view_of(campaign: Campaign, stage: str) -> StageView:
+    """The view of a stage by name. Raises FindingError for an unknown one."""
+    for view in campaign.views():
+        if view.name == stage:
+            return view
+    raise FindingError(error("stage_unknown", f"There is no stage '{stage}'.", path=stage, expected=list(STAGES)))

@@ -1,0 +1,163 @@
+"""From a plan to the start request: the specs of a chain, and what has to be there before it may start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eagle3_backend.control.snapshot import Machine
+from eagle3_backend.engines import vllm
+from eagle3_backend.findings import Finding, FindingError, Severity, error
+from eagle3_backend.pipeline import environments
+from eagle3_backend.pipeline.parameters import StageParameters
+from eagle3_backend.pipeline.plan import CampaignPlan, PlannedStage, spec_of, to_run
+from eagle3_backend.pipeline.stages import STAGES, needed
+
+BULK = ("generate", "extract")
+"""Stages whose engine works offline: throughput alone counts."""
+
+NOT_BUILT = ("trace",)
+
+GPU_STAGES = ("generate", "extract", "train", "evaluate", "serve", "bench", "trace")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What specs need to know of a host: the agent's interpreter, the payload's hash and the GPUs."""
+
+    python: str
+    payload: str
+    machine: Machine
+
+
+def python_of(name: str, parameters: Mapping[str, StageParameters], ground: Ground, workspace: str) -> str:
+    """The interpreter of an environment; ``host`` is the agent's own. Raises FindingError `environment_missing`."""
+    if name == "host":
+        return ground.python
+    entries: Mapping[str, Mapping[str, str]] = getattr(parameters["setup"], "environments")  # noqa: B009
+    if name not in entries:
+        raise FindingError(
+            error(
+                "environment_missing",
+                f"The profile names no environment '{name}', which this campaign needs.",
+                path=f"environments.{name}",
+                fix=f'Add [environments.{name}] with python = "/path/bin/python", or with set.',
+            )
+        )
+    wanted = entries[name].get("set")
+    if wanted and wanted not in environments.SETS:
+        raise FindingError(
+            error(
+                "environment_set_unknown",
+                f"There is no requirement set '{wanted}'.",
+                path=f"environments.{name}.set",
+                expected=list(environments.SETS),
+                actual=wanted,
+                fix="Name one of these, or adopt an environment with python.",
+            )
+        )
+    return environments.python_of(name, entries[name], workspace)
+
+
+def device_of(name: str, parameters: Mapping[str, StageParameters], machine: Machine) -> str:
+    """``cpu`` or ``cuda``: as the environment was built, or for an adopted one, whether the host has GPUs."""
+    entry: Mapping[str, str] = getattr(parameters["setup"], "environments").get(name, {})  # noqa: B009
+    if entry.get("set") in environments.SETS:
+        return environments.SETS[entry["set"]].device
+    return "cuda" if machine.gpus else "cpu"
+
+
+def engine_of(
+    planned: PlannedStage, parameters: Mapping[str, StageParameters], python: str, device: str
+) -> dict[str, Any] | None:
+    """The plain target server of a stage that runs an engine.
+
+    extract has no dtype and context of its own: it has to see what generate saw.
+    """
+    if not STAGES[planned.name].engine:
+        return None
+    own = planned.parameters
+    shape: Any = parameters["generate"] if planned.name == "extract" else parameters[planned.name]
+    return vllm.plan_server(
+        python,
+        device=device,
+        dtype=shape.dtype,
+        context=shape.context,
+        concurrency=int(own.get("concurrency", 32)),
+        tensor_parallel=int(own.get("tensor_parallel", 1)),
+        bulk=planned.name in BULK,
+    )
+
+
+def build_spec(
+    planned: PlannedStage,
+    plan: CampaignPlan,
+    parameters: Mapping[str, StageParameters],
+    ground: Ground,
+    accepted: Sequence[str],
+    work: float,
+) -> dict[str, Any]:
+    """The start request of one stage; ``work`` is what forecasts scale by. Raises FindingError."""
+    python = python_of(planned.environment, parameters, ground, plan.workspace)
+    device = device_of(planned.environment, parameters, ground.machine)
+    spec = spec_of(
+        planned,
+        python=python,
+        payload=ground.payload,
+        input_fingerprints={name: plan.stages[name].fingerprint for name in STAGES[planned.name].reads},
+        engine=engine_of(planned, parameters, python, device),
+        accepted=accepted,
+    )
+    spec["work"] = work
+    if device == "cuda" and planned.name in GPU_STAGES:
+        count = int(planned.parameters.get("tensor_parallel", 1))
+        uuids = [gpu.uuid for gpu in ground.machine.gpus if gpu.uuid][:count]
+        spec["gpus"] = uuids
+        spec["env"] = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if uuids else {}
+    return spec
+
+
+def build_chain(
+    stages: Sequence[PlannedStage],
+    plan: CampaignPlan,
+    parameters: Mapping[str, StageParameters],
+    ground: Ground,
+    accepted: Sequence[str],
+    works: Mapping[str, float],
+) -> dict[str, Any]:
+    """One start request for all of ``stages``: the first, with the others behind it under ``then``."""
+    first, *rest = [build_spec(planned, plan, parameters, ground, accepted, works[planned.name]) for planned in stages]
+    return {**first, "then": rest}
+
+
+def stages_to_run(plan: CampaignPlan, through: str, fresh: frozenset[str], *, only: bool) -> tuple[PlannedStage, ...]:
+    """What a start has to run. Raises FindingError for a stage that is not built, or ``only`` without its inputs."""
+    if through in NOT_BUILT:
+        raise FindingError(
+            error("stage_not_built", f"The stage '{through}' is declared, but not built yet.", path=through)
+        )
+    if not only:
+        return to_run(plan, through, fresh)
+    missing = [name for name in needed(through) if name != through and name not in fresh]
+    if missing:
+        raise FindingError(
+            error(
+                "stage_blocked",
+                f"{through} needs what is not there yet: {', '.join(missing)}.",
+                path=through,
+                expected=missing,
+                fix=f"eagle3-tui run --through {through}",
+            )
+        )
+    return () if through in fresh else (plan.stages[through],)
+
+
+def demote(findings: Sequence[Finding], accepted: Sequence[str]) -> list[Finding]:
+    """The findings with accepted errors turned into warnings: overruled, not hidden."""
+    return [
+        replace(finding, severity=Severity.WARNING)
+        if finding.code in accepted and finding.severity is Severity.ERROR
+        else finding
+        for finding in findings
+    ]

@@ -1,0 +1,144 @@
+"""Where commands arrive: one campaign is open at a time, and every command finds its answer here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from eagle3_backend.control import acts, answers, commands, hosts
+from eagle3_backend.control.campaign import Campaign, link_lost
+from eagle3_backend.control.snapshot import Event, Snapshot
+from eagle3_backend.findings import FindingError, error
+from eagle3_backend.pipeline.smoke import smoke
+from eagle3_backend.profile import load
+from eagle3_backend.remote.link import LinkLost
+from eagle3_backend.remote.session import HostSession
+from eagle3_backend.runs.store import Store
+
+
+class Desk:
+    """Belongs to control's event loop. ``changed`` asks for a new picture, ``tell`` hears every event."""
+
+    def __init__(
+        self,
+        config_dir: Path,
+        state_dir: Path,
+        cache_dir: Path,
+        *,
+        changed: Callable[[], None],
+        tell: Callable[[Event], None],
+    ) -> None:
+        self._config_dir = config_dir
+        self._state_dir = state_dir
+        self._changed = changed
+        self._tell = tell
+        self._store: Store | None = None
+        self._campaign: Campaign | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._command: commands.Open | None = None
+        self._opening = asyncio.Lock()
+        self._before: dict[str, Any] = {}
+
+    def picture(self, version: int) -> Snapshot:
+        return self._campaign.picture(version) if self._campaign else Snapshot(version=version)
+
+    async def close(self) -> None:
+        await self._leave()
+        if self._store is not None:
+            self._store.close()
+
+    async def handle(self, command: commands.Command) -> Any:
+        """Answer a command. Raises FindingError; a link that breaks meanwhile is one, too."""
+        try:
+            if isinstance(command, commands.Open):
+                return await self._open(command)
+            if isinstance(command, commands.Hosts):
+                return {"hosts": hosts.known(self._config_dir)}
+            return await self._of_campaign(self._opened(), command)
+        except LinkLost as problem:
+            raise link_lost(self._opened().session) from problem
+        except OSError as problem:
+            raise FindingError(
+                error("laptop_file_unusable", f"{problem.strerror}: {problem.filename}", path=str(problem.filename))
+            ) from problem
+
+    async def _of_campaign(self, campaign: Campaign, command: commands.Command) -> Any:
+        match command:
+            case commands.Start(through, only, restart, accept):
+                return await acts.start(campaign, through, only, restart, accept)
+            case commands.Stop(stage):
+                return await acts.stop(campaign, stage)
+            case commands.Resume(stage, through, accept):
+                return await acts.resume(campaign, stage, through, accept)
+            case commands.Await(through):
+                return await acts.wait_for(campaign, through)
+            case commands.FollowLog(stage):
+                campaign.chosen_log = stage
+                campaign.look()
+            case commands.ReconnectNow():
+                campaign.session.retry_now()
+            case commands.TrustHostKey(save):
+                campaign.session.trust(save)
+                await self._reach(campaign)
+            case commands.Status():
+                return answers.status(campaign)
+            case commands.Logs():
+                return await answers.logs(campaign, command)
+            case commands.Metrics():
+                return answers.metrics(campaign, command)
+            case commands.Doctor():
+                return await answers.doctor(campaign)
+            case commands.DryRun(through):
+                return await answers.dry_run(campaign, through)
+            case commands.Forecast(through):
+                return await answers.forecast(campaign, through)
+            case commands.Rebind(host, confirm):
+                return await hosts.rebind(campaign, host, confirm, self._before)
+            case commands.Endpoint():
+                return await answers.endpoint(campaign)
+        return None
+
+    def _opened(self) -> Campaign:
+        if self._campaign is None:
+            raise FindingError(error("campaign_not_open", "No profile is open.", fix="Open a profile first."))
+        return self._campaign
+
+    async def _open(self, command: commands.Open) -> None:
+        profile = load(command.profile).with_settings(list(command.settings))
+        if command.smoke:
+            profile = profile.with_parameters(smoke(profile.parameters))
+        async with self._opening:
+            if self._campaign is not None and self._command == command and self._campaign.live:
+                return
+            await self._leave()
+            self._command = command
+            if self._store is None:
+                self._store = Store(self._state_dir / "runs.sqlite")
+            session = HostSession(profile.host, profile.environments, on_change=self._link_changed)
+            campaign = self._campaign = Campaign(
+                profile, session, self._store, self._state_dir / "logs", changed=self._changed, tell=self._tell
+            )
+            self._before = next((entry for entry in hosts.known(self._config_dir) if entry["name"] == session.name), {})
+            self._task = asyncio.create_task(campaign.run())
+        self._changed()
+        await self._reach(campaign)
+
+    async def _reach(self, campaign: Campaign) -> None:
+        await campaign.session.connect()
+        await campaign.next_survey(look=True)
+        hosts.remember(self._config_dir, campaign)
+
+    def _link_changed(self) -> None:
+        if self._campaign is not None:
+            self._campaign.link_changed()
+
+    async def _leave(self) -> None:
+        campaign, self._campaign = self._campaign, None
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        if campaign is not None:
+            await campaign.session.close()

@@ -1,0 +1,104 @@
+"""Known hosts: a small TOML file in the configuration folder, written whenever one is reached."""
+
+from __future__ import annotations
+
+import os
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from eagle3_backend.control.campaign import Campaign
+from eagle3_backend.findings import FindingError, error
+
+FILE = "hosts.toml"
+
+
+def known(config_dir: Path) -> list[dict[str, Any]]:
+    """The answer to `Hosts`: what is written, oldest acquaintance first. Raises FindingError for a torn file."""
+    return [{"name": name, **values} for name, values in _read(config_dir / FILE).items()]
+
+
+def remember(config_dir: Path, campaign: Campaign) -> None:
+    """Write down a host that is live: its address, its identity now, and the workspaces used there."""
+    import tomlkit
+
+    path, session = config_dir / FILE, campaign.session
+    hosts = _read(path)
+    old = hosts.get(session.name, {})
+    profile = campaign.profile.host
+    entry = {
+        "address": profile.address,
+        "transport": list(profile.transport),
+        "user": profile.user,
+        "host_name": str(session.hello.get("host_name") or ""),
+        "boot_id": str(session.hello.get("boot_id") or ""),
+        "workspaces": sorted({*old.get("workspaces", ()), session.workspace}),
+        "seen": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    hosts[session.name] = {name: value for name, value in entry.items() if value}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{FILE}.{os.getpid()}")
+    temporary.write_text(tomlkit.dumps({"hosts": hosts}), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        return dict(tomllib.loads(path.read_text(encoding="utf-8")).get("hosts", {}))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:
+        raise FindingError(
+            error("hosts_unreadable", f"The list of hosts cannot be read: {problem}.", path=str(path))
+        ) from problem
+
+
+async def rebind(campaign: Campaign, name: str, confirm: bool, before: dict[str, Any]) -> dict[str, Any]:
+    """The answer to `Rebind`; ``before`` is what was known of the host. Raises LinkLost, FindingError.
+
+    The new key replaces the old one in known_hosts first; then the attempts of machines that are gone read as lost.
+    """
+    session = campaign.session
+    if name != session.name:
+        raise FindingError(
+            error(
+                "confirmation_missing",
+                f"The open profile works on {session.name}, not on '{name}'.",
+                path="host",
+                expected=session.name,
+                actual=name,
+            )
+        )
+    problem = session.problem
+    changed = problem is not None and problem.code == "ssh_host_key_changed"
+    answer: dict[str, Any] = {
+        "host": name,
+        "old_fingerprint": problem.expected if problem is not None and changed else None,
+        "new_fingerprint": problem.actual if problem is not None and changed else None,
+    }
+    if confirm and changed:
+        session.rebind(name)
+        await session.connect()
+    if not campaign.live:
+        return answer
+    await campaign.next_survey(look=True)
+    foreign = [run for run in campaign.survey.runs if _elsewhere(run)]
+    here = {str(session.hello.get("host_name")), str(session.hello.get("boot_id"))}
+    lost = {str(finding["actual"]) for run in foreign for finding in run["findings"] if finding["code"] == ELSEWHERE}
+    lost |= {str(before[key]) for key in ("host_name", "boot_id") if before.get(key)}
+    lost -= here
+    answer["attempts"] = [f"{run['run']}/{run['attempt']}" for run in foreign]
+    answer["lost"] = sorted(lost)
+    if confirm and lost:
+        await session.request("adopt_host", lost=sorted(lost))
+        await campaign.next_survey(look=True)
+        answer["adopted"] = answer["attempts"]
+    return answer
+
+
+ELSEWHERE = "run_elsewhere"
+
+
+def _elsewhere(run: dict[str, Any]) -> bool:
+    return any(finding.get("code") == ELSEWHERE for finding in run.get("findings") or ())

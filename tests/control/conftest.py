@@ -1,0 +1,149 @@
+"""Control on the real embedded host with the real agent; only the stages are small scripts of the tests."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3_backend.control import Control, chain
+from eagle3_backend.control.commands import Command, Open
+from eagle3_backend.control.snapshot import Snapshot
+
+ANSWER_SECONDS = 120.0
+
+FAKE_STAGE = textwrap.dedent(
+    """
+    import json, sys, time
+    from pathlib import Path
+    from eagle3_backend.findings import error
+    from eagle3_backend.stages.context import StageContext
+
+    context = StageContext(Path(sys.argv[1]))
+    context.listen_for_stop()
+    name = context.stage.name
+    try:
+        behaviour = json.loads((context.workspace / "behaviour.json").read_text()).get(name, {})
+    except FileNotFoundError:
+        behaviour = {}
+    context.output.mkdir(parents=True, exist_ok=True)
+    kept = context.output / "steps"
+    first = int(kept.read_text()) if kept.exists() else 0
+    steps = behaviour.get("steps", 4)
+    for step in range(first, steps):
+        while (context.workspace / f"hold-{name}").exists() and step == 2:
+            if context.stopping:
+                sys.exit(75)
+            time.sleep(0.02)
+        context.journal.metric(step, **{f"{name}/loss": 1.0 / (step + 1)})
+        context.journal.progress(step + 1, steps, "steps", 10.0)
+        print(f"{name} step {step}", flush=True)
+        kept.write_text(str(step + 1))
+    if behaviour.get("fail"):
+        context.report(error("loss_nan", "The loss is not a number.", path=name))
+        sys.exit(1)
+    if name == "serve":
+        context.journal.state("ready")
+        while not context.stopping:
+            time.sleep(0.02)
+        sys.exit(0)
+    context.finish({"made": name, "attempt": context.attempt})
+    """
+)
+
+
+class Campaign:
+    """One campaign directory: profile, workspace, laptop folders, and any number of controls on them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.workspace = root / "workspace"
+        self.workspace.mkdir()
+        self.profile = root / "demo.toml"
+        (root / "prompts.jsonl").write_text('{"id": "1", "turns": ["What is a chain?"]}\n' * 20)
+        self.write_profile()
+        self.controls: list[Control] = []
+
+    def write_profile(self, stages: str = "", python: str = sys.executable) -> None:
+        self.profile.write_text(
+            textwrap.dedent(
+                f"""
+                [host]
+                address = "embedded"
+                workspace = "{self.workspace}"
+                price_per_hour = 36.0
+                [environments.train]
+                python = "{python}"
+                [environments.vllm]
+                python = "{sys.executable}"
+                [target]
+                model = "demo:smollm2-135m"
+                [stages.prompts]
+                files = ["prompts.jsonl"]
+                """
+            )
+            + stages
+        )
+
+    def control(self, *, opened: bool = True, **options: Any) -> Control:
+        control = Control(self.root / "config", self.root / "state", self.root / "cache")
+        self.controls.append(control)
+        control.start()
+        if opened:
+            self.ask(control, Open(self.profile, **options))
+        return control
+
+    def ask(self, control: Control, command: Command) -> Any:
+        return control.submit(command).result(ANSWER_SECONDS)
+
+    def behave(self, **stages: dict[str, Any]) -> None:
+        (self.workspace / "behaviour.json").write_text(json.dumps(stages))
+
+    def hold(self, stage: str) -> Path:
+        """Keep a stage at its third step until the file is gone."""
+        path = self.workspace / f"hold-{stage}"
+        path.touch()
+        return path
+
+    def journal(self, run: str, attempt: int = 1) -> list[str]:
+        path = self.workspace / ".eagle3" / "runs" / run / str(attempt) / "journal.jsonl"
+        return path.read_text().splitlines()
+
+
+def until(control: Control, wanted: Callable[[Snapshot], Any], seconds: float = 60.0) -> Snapshot:
+    """The first snapshot of which ``wanted`` is true."""
+    deadline = time.monotonic() + seconds
+    while not wanted(snapshot := control.snapshot()):
+        states = {view.name: view.state.value for view in snapshot.stages}
+        assert time.monotonic() < deadline, f"{states} {snapshot.events[-5:]}"
+        time.sleep(0.02)
+    return snapshot
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., Snapshot]:
+    return until
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Campaign]:
+    script = tmp_path / "fake_stage.py"
+    script.write_text(FAKE_STAGE)
+    real = chain.spec_of
+
+    def with_fake_stage(*arguments: Any, **options: Any) -> dict[str, Any]:
+        return {**real(*arguments, **options), "argv": [sys.executable, str(script), "{run_directory}"]}
+
+    monkeypatch.setattr(chain, "spec_of", with_fake_stage)
+    found = Campaign(tmp_path)
+    yield found
+    for path in found.workspace.glob("hold-*"):
+        path.unlink()
+    for control in found.controls:
+        control.close()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
 import psutil
 
-from eagle3_backend.agent import cgroup
+from eagle3_backend.agent import cgroup, probes
 from eagle3_backend.agent.gpus import GpuReader
 
 
@@ -50,10 +49,10 @@ class Telemetry:
 
     def _disk(self) -> Tuple[Optional[int], Optional[int]]:
         try:
-            usage = shutil.disk_usage(self._directory)
+            room = probes.room(str(self._directory))
         except OSError:
             return None, None
-        return usage.free, usage.total
+        return room["free_bytes"], room["total_bytes"]
 
 
 def _memory() -> Tuple[int, int]:

@@ -197,5 +197,5 @@ async def endpoint(campaign: Campaign) -> dict[str, Any]:
         "base_url": f"http://127.0.0.1:{port}/v1",
         "api_key": content.get("api_key"),
         "port": port,
-        "model": content.get("model"),
+        "model": content.get("served_model"),
     }

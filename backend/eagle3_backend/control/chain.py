@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -110,6 +112,8 @@ def build_spec(
         accepted=accepted,
     )
     spec["work"] = work
+    if accepted:
+        spec["accepted_by"] = f"{getpass.getuser()} on {socket.gethostname()}"
     if device == "cuda" and planned.name in GPU_STAGES:
         count = int(planned.parameters.get("tensor_parallel", 1))
         uuids = [gpu.uuid for gpu in ground.machine.gpus if gpu.uuid][:count]

@@ -92,6 +92,9 @@ def event_of(line: Line, source: str) -> Event | None:
     if line.kind == "artifact":
         text = f"{line.data.get('artifact')} made, {line.data.get('bytes')} bytes"
         return Event(line.t, source, text, "info", "artifact", line.data)
+    if line.kind == "accepted":
+        codes = ", ".join(map(str, line.data.get("codes") or ()))
+        return Event(line.t, source, f"{line.data.get('by')} accepted {codes}", "warning", "accepted", line.data)
     if line.kind == "note":
         return Event(line.t, source, str(line.data.get("text", "")), "info", "note", line.data)
     return None

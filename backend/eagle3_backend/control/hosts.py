@@ -78,8 +78,7 @@ async def rebind(campaign: Campaign, name: str, confirm: bool, before: dict[str,
         "new_fingerprint": problem.actual if problem is not None and changed else None,
     }
     if confirm and changed:
-        session.rebind(name)
-        await session.connect()
+        await session.rebind()
     if not campaign.live:
         return answer
     await campaign.next_survey(look=True)

@@ -17,6 +17,8 @@ from eagle3_backend.states import EXIT_FINDING, EXIT_STOPPED
 def main() -> int:
     context = StageContext(Path(sys.argv[1]))
     context.listen_for_stop()
+    if context.accepted:
+        context.journal.write("accepted", codes=sorted(context.accepted), by=context.spec.get("accepted_by"))
     context.output.mkdir(parents=True, exist_ok=True)
     module = importlib.import_module(f"eagle3_backend.stages.{context.stage.name}")
     try:

@@ -20,6 +20,7 @@ from eagle3_backend.stages.context import StageContext, Stopped
 from eagle3_backend.stages.drafter_directory import check_drafter
 from eagle3_backend.stages.engine_http import RequestRefused
 from eagle3_backend.stages.engine_process import EngineProcess
+from eagle3_backend.states import RunState
 
 ENDPOINT = "endpoint.json"
 METRIC_SECONDS = 5.0
@@ -49,6 +50,7 @@ def run(context: StageContext) -> None:
         try:
             write_private(path, endpoint)
             context.journal.note(f"Serving '{SERVED_NAME}' on 127.0.0.1:{engine.port}")
+            context.journal.state(RunState.READY.value)
             _watch(context, engine, client)
         finally:
             path.unlink(missing_ok=True)

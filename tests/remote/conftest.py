@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib.util
 import io
+import os
 import sys
 import zipfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -17,6 +21,18 @@ from eagle3_backend.remote.embedded import EmbeddedHost
 from eagle3_backend.remote.session import HostSession
 
 HERE = Path(__file__).parent
+
+
+def _load(name: str) -> ModuleType:
+    """A helper module beside this file (tests are no package)."""
+    spec = importlib.util.spec_from_file_location(f"remote_{name}", HERE / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+sshd = _load("sshd")
 
 
 class Relay:
@@ -125,10 +141,10 @@ async def open_session(tmp_path: Path) -> AsyncIterator[Callable[..., HostSessio
     """Make sessions (not yet connected) that are closed at the end; by default on the embedded host."""
     sessions: list[HostSession] = []
 
-    def make(host: Host | None = None, **rest: object) -> HostSession:
+    def make(host: Host | None = None, **rest: Any) -> HostSession:
         host = host or Host(address="embedded", workspace=str(tmp_path / "workspace"))
-        environments = {"host": Environment(python=sys.executable)}
-        session = HostSession(host, environments, **rest)  # type: ignore[arg-type]
+        environments = rest.pop("environments", {"host": Environment(python=sys.executable)})
+        session = HostSession(host, environments, **rest)
         sessions.append(session)
         return session
 
@@ -141,3 +157,33 @@ async def open_session(tmp_path: Path) -> AsyncIterator[Callable[..., HostSessio
 def quick_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Back-off short enough for a test."""
     monkeypatch.setattr("eagle3_backend.remote.session.BACKOFF_SECONDS", (0.05, 0.2))
+
+
+@pytest.fixture
+def make_sshd(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Start real sshds; without the program the test is skipped, except where CI is set."""
+    if not Path(sshd.PROGRAM).exists():
+        if os.environ.get("CI"):
+            pytest.fail(f"{sshd.PROGRAM} is required in CI: install openssh-server")
+        pytest.skip(f"{sshd.PROGRAM} is not here: install openssh-server")
+    servers: list[Any] = []
+
+    def make(extra: str = "Subsystem sftp internal-sftp") -> Any:
+        servers.append(sshd.Sshd(tmp_path / f"sshd{len(servers)}", extra).start())
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.kill()
+
+
+@pytest.fixture
+def until() -> Callable[..., Awaitable[None]]:
+    """Wait for a condition."""
+
+    async def wait(condition: Callable[[], object], seconds: float = 30.0) -> None:
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    return wait

@@ -12,17 +12,11 @@ from pathlib import Path
 import pytest
 
 from eagle3_backend.findings import FindingError
-from eagle3_backend.profile import Host
+from eagle3_backend.profile import Environment, Host
 from eagle3_backend.remote.link import LinkLost
 from eagle3_backend.states import LinkState
 
 pytestmark = pytest.mark.usefixtures("standin", "quick_retry")
-
-
-async def until(condition, seconds=20.0):
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_session_greets_and_answers(open_session):
@@ -52,7 +46,7 @@ async def test_a_refusal_of_the_host_arrives_as_its_finding(open_session):
     assert caught.value.findings[0].code == "refused"
 
 
-async def test_a_killed_gateway_is_followed_by_a_new_one(open_session):
+async def test_a_killed_gateway_is_followed_by_a_new_one(open_session, until):
     session = open_session()
     await session.connect()
     waiting = asyncio.create_task(session.request("silent"))
@@ -70,7 +64,9 @@ async def test_a_request_without_a_link_says_so(open_session):
         await session.request("ping")
 
 
-async def test_a_reader_that_falls_behind_loses_its_subscription_and_nobody_else_waits(open_session, monkeypatch):
+async def test_a_reader_that_falls_behind_loses_its_subscription_and_nobody_else_waits(
+    open_session, monkeypatch, until
+):
     monkeypatch.setattr("eagle3_backend.remote.gateway.BACKLOG", 100_000)
     session = open_session()
     await session.connect()
@@ -99,8 +95,8 @@ async def test_an_answer_of_nearly_a_frame_arrives_whole_and_a_longer_one_ends_t
 
 
 async def test_a_host_without_the_named_interpreter_gets_a_finding(open_session, tmp_path):
-    session = open_session(Host(transport=["env"], workspace=str(tmp_path / "w")))
-    session._environments = {"host": type("E", (), {"python": "/no/such/python"})()}
+    host = Host(transport=["env"], workspace=str(tmp_path / "w"))
+    session = open_session(host, environments={"host": Environment(python="/no/such/python")})
     with pytest.raises(FindingError) as caught:
         await session.connect()
     assert caught.value.findings[0].code == "host_python_missing"
@@ -125,7 +121,7 @@ async def test_an_upload_lies_under_its_hash(open_session, tmp_path):
     assert Path(path).read_bytes() == b"{}\n\xff"
 
 
-async def test_a_tunnel_keeps_its_local_port_over_a_reconnect(open_session):
+async def test_a_tunnel_keeps_its_local_port_over_a_reconnect(open_session, until):
     async def greet(reader, writer):
         writer.write(b"engine")
         writer.close()
@@ -161,3 +157,10 @@ async def test_a_transport_command_that_is_not_there_gets_a_finding(open_session
     with pytest.raises(FindingError) as caught:
         await session.connect()
     assert caught.value.findings[0].code == "transport_failed"
+
+
+async def test_what_a_login_shell_prints_is_passed_over(open_session, tmp_path):
+    noisy = ["sh", "-c", 'echo "welcome {}"; exec "$@"', "sh"]
+    session = open_session(Host(transport=noisy, workspace=str(tmp_path / "w")))
+    await session.connect()
+    assert await session.request("echo", value=1) == {"value": 1}

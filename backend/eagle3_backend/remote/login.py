@@ -89,9 +89,9 @@ async def _login(
         return await asyncssh.connect(
             **options, tunnel=tunnel, known_hosts=trusted, client_factory=lambda: _Watch(closed)
         )
-    except (asyncssh.HostKeyNotVerifiable, asyncssh.KeyExchangeFailed) as problem:
+    except (asyncssh.HostKeyNotVerifiable, asyncssh.KeyExchangeFailed, asyncssh.ConnectionLost) as problem:
         # asyncssh's own validation cannot ask anybody, so the key is fetched and judged apart. A host that has none of
-        # the listed kinds of key fails in the key exchange already.
+        # the listed kinds of key fails in the key exchange already, or hangs up.
         raise await _key_refused(hop, tunnel, text, problem) from problem
     except (OSError, asyncssh.Error) as problem:
         raise FindingError(_failure(problem, hop)) from problem

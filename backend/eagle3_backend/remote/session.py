@@ -165,25 +165,16 @@ class HostSession:
         self._accepted += (self.offered,)
         self.retry_now()
 
-    def rebind(self, typed_name: str) -> None:
-        """Replace the changed key in known_hosts, now that the operator typed the host's name, and try again.
+    async def rebind(self) -> None:
+        """Replace the changed key in known_hosts by the offered one and connect: the operator has typed the name.
 
-        Raises FindingError when the name is another one, OSError when known_hosts cannot be written.
+        Raises FindingError when the host cannot be reached then, OSError when known_hosts cannot be written.
         """
         if self.offered is None or self._known_hosts is None:
             return
-        if typed_name not in (self.name, self.offered.host):
-            raise FindingError(
-                error(
-                    "rebind_not_confirmed",
-                    f"To replace its key, type the host's name: {self.name}.",
-                    path=self.name,
-                    expected=self.name,
-                    actual=typed_name,
-                )
-            )
         hostkeys.rebind(self._known_hosts, self.offered)
         self.retry_now()
+        await self.connect()
 
     async def close(self) -> None:
         """End the link. Runs on the host go on."""

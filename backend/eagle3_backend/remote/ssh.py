@@ -80,6 +80,7 @@ class SshLink:
         self._connection = connection
         self._jumps = jumps
         self._channels = asyncio.Semaphore(CHANNELS - SPARE_CHANNELS)
+        self._opening = asyncio.Lock()
         self._sftp_refused = False
         self.closed = closed
 
@@ -149,7 +150,12 @@ class SshLink:
         self.closed.set()
 
     async def _opened(self, make: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Open a channel, again with growing waits while the server refuses one."""
+        """Open a channel, again with growing waits while the server refuses one. One at a time, so that a refused one
+        is next and does not starve beside newcomers."""
+        async with self._opening:
+            return await self._open_patiently(make)
+
+    async def _open_patiently(self, make: Callable[[], Awaitable[_Result]]) -> _Result:
         for attempt in range(OPEN_TRIES):
             try:
                 return await make()

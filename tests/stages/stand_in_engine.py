@@ -1,0 +1,97 @@
+"""A stand-in for an engine's server, as a program: vLLM's flags, start marker, answers and counters, without a model.
+
+An answer is made of the prompt's letters, so it is the same with and without a drafter. Variables change its ways:
+`STAND_IN_DEATH` ends it at that request, `STAND_IN_NO_DRAFTS` lets it never draft, `STAND_IN_SECONDS` slows answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+parser = argparse.ArgumentParser()
+parser.add_argument("serve")
+parser.add_argument("model")
+parser.add_argument("--port", type=int)
+parser.add_argument("--speculative-config", type=json.loads, default=None)
+parser.add_argument("--per-request-spec-decode-metrics", default="none")
+parser.add_argument("--no-enable-prefix-caching", action="store_true")
+options = parser.parse_args()
+
+drafts = bool(options.speculative_config) and "STAND_IN_NO_DRAFTS" not in os.environ
+depth = options.speculative_config["num_speculative_tokens"] if options.speculative_config else 0
+lock = threading.Lock()
+accepted_steps: list[int] = []
+asked = 0
+
+
+def page() -> str:
+    if not options.speculative_config:
+        return ""
+    labels = 'engine="0",model_name="target"'
+    lines = [
+        f"vllm:spec_decode_num_drafts_total{{{labels}}} {len(accepted_steps)}.0",
+        f"vllm:spec_decode_num_draft_tokens_total{{{labels}}} {depth * len(accepted_steps)}.0",
+        f"vllm:spec_decode_num_accepted_tokens_total{{{labels}}} {sum(accepted_steps)}.0",
+    ]
+    for place in range(depth):
+        count = sum(accepted > place for accepted in accepted_steps)
+        lines.append(f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{{labels},position="{place}"}} {count}.0')
+    return "\n".join([*lines, 'vllm:generation_tokens_total{engine="0"} 100.0', ""])
+
+
+def answer(text: str, length: int) -> dict[str, object]:
+    global asked
+    tokens = [(ord(text[place % len(text)]) * 31 + place * place) % 997 for place in range(length)]
+    steps = [token % (depth + 1) for token in tokens[: length // 2]] if drafts else []
+    with lock:
+        asked += 1
+        if str(asked) == os.environ.get("STAND_IN_DEATH"):
+            print("ERROR 11-29 17:00:00 [core.py:1] RuntimeError: stand-in died unexpectedly", flush=True)
+            os._exit(1)
+        accepted_steps.extend(steps)
+    time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
+    return {
+        "prompt_token_ids": [1, 2, 3],
+        "choices": [{"message": {"content": text[::-1]}, "token_ids": tokens, "finish_reason": "length"}],
+        "usage": {"completion_tokens": length},
+        "metrics": {"speculative_decoding": {"per_step_accepted": steps}} if steps else None,
+    }
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        pages = {
+            "/version": '{"version": "stand-in"}',
+            "/v1/models": '{"data": [{"id": "target"}]}',
+            "/metrics": page(),
+        }
+        self.send(200, pages[self.path])
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = request["messages"][0]["content"]
+        if self.headers["Authorization"] != f"Bearer {os.environ['VLLM_API_KEY']}":
+            self.send(401, '{"error": "Unauthorized"}')
+        elif len(text) > 1000:
+            self.send(400, '{"error": {"message": "maximum context length exceeded"}}')
+        else:
+            self.send(200, json.dumps(answer(text, request["max_tokens"])))
+
+    def send(self, status: int, content: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content.encode())))
+        self.end_headers()
+        self.wfile.write(content.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+server = ThreadingHTTPServer(("127.0.0.1", options.port), Handler)
+print("INFO 11-29 17:00:00 [launcher.py:1] Application startup complete.", flush=True)
+server.serve_forever()

@@ -1,0 +1,282 @@
+"""The bench and serve stages as processes, with a stand-in for the engine's server (`stand_in_engine.py`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3_backend.pipeline.artifacts import read_manifest
+from eagle3_backend.pipeline.stages import STAGES
+
+HEADER = b'{"__metadata__": {"format": "pt"}}'
+
+
+@dataclass
+class Attempt:
+    """One attempt of a stage as a real process."""
+
+    directory: Path
+    output: Path
+    process: subprocess.Popen[bytes]
+
+    def end(self) -> int:
+        return self.process.wait(timeout=60)
+
+    def lines(self, kind: str) -> list[dict[str, Any]]:
+        text = (self.directory / "journal.jsonl").read_text(encoding="utf-8")
+        return [line for line in map(json.loads, text.splitlines()) if line["kind"] == kind]
+
+    def codes(self) -> list[str]:
+        return [line["code"] for line in self.lines("finding")]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        manifest = read_manifest(self.output)
+        assert manifest is not None, (self.directory / "output.log").read_text()
+        return dict(manifest["summary"])
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < end and self.process.poll() is None, (self.directory / "output.log").read_text()
+            time.sleep(0.05)
+
+    def engine_pids(self) -> list[int]:
+        notes = [line["text"] for line in self.lines("note") if line["text"].startswith("Starting the engine")]
+        return [int(text.rsplit(" ", 1)[1]) for text in notes]
+
+
+class Campaign:
+    """The artifacts that bench and serve read, with a few prompts, and starts of both stages."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.started: list[Attempt] = []
+        for name in ("target", "prompts", "conversations", "drafter/flat"):
+            (directory / name).mkdir(parents=True)
+        facts = {"model": str(directory / "target"), "revision": "1", "template_hash": "t"}
+        (directory / "target/facts.json").write_text(json.dumps(facts))
+        (directory / "drafter/flat/config.json").write_text("{}")
+        (directory / "drafter/flat/model.safetensors").write_bytes(len(HEADER).to_bytes(8, "little") + HEADER)
+        self.prompts("train", ["Name three rivers of Europe."])
+        self.prompts("holdout", [f"Describe object number {number} of the household." for number in range(6)])
+        self.prompts("published", [f"Question {number}: why is it so?" for number in range(8)])
+
+    def prompts(self, name: str, texts: list[str]) -> None:
+        rows = [{"id": f"{name}-{number}", "source": name, "turns": [text]} for number, text in enumerate(texts)]
+        (self.directory / f"prompts/{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def start(self, stage: str, device: str = "cpu", env: dict[str, str] | None = None, **parameters: Any) -> Attempt:
+        engine = [sys.executable, str(Path(__file__).with_name("stand_in_engine.py")), "serve", "{model}"]
+        inputs = ("target", "prompts", "conversations", "drafter")
+        output = self.directory / "ws/campaign" / stage / "f"
+        spec = {
+            "run": stage,
+            "stage": stage,
+            "stage_version": 1,
+            "fingerprint": "f",
+            "parameters": asdict(replace(STAGES[stage].parameters(), **parameters)),
+            "inputs": {name: str(self.directory / name) for name in inputs},
+            "output": str(output),
+            "engine": {
+                "engine": "vllm",
+                "device": device,
+                "argv": [*engine, "--port", "{port}"],
+                "env": {"VLLM_CPU_KVCACHE_SPACE": "0", **(env or {})},
+                "reasons": {},
+            },
+            "environment": "vllm",
+            "payload": "p",
+        }
+        run_directory = self.directory / "runs" / stage / str(len(self.started) + 1)
+        run_directory.mkdir(parents=True)
+        (run_directory / "spec.json").write_text(json.dumps(spec))
+        with open(run_directory / "output.log", "wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "eagle3_backend.stages", str(run_directory)], stdout=log, stderr=log
+            )
+        self.started.append(Attempt(run_directory, output, process))
+        return self.started[-1]
+
+
+@pytest.fixture
+def campaign(tmp_path: Path):
+    campaign = Campaign(tmp_path)
+    yield campaign
+    for attempt in campaign.started:
+        if attempt.process.poll() is None:
+            attempt.process.terminate()
+            attempt.process.wait(timeout=60)
+
+
+def living(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+SMALL = {"max_new_tokens": 24, "speed_prompts": 4, "lossless_prompts": 6, "bootstrap": 100, "concurrency": 4}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_bench_tells_acceptance_speed_and_losslessness_from_two_engine_starts(
+    campaign: Campaign, device: str
+) -> None:
+    bench = campaign.start("bench", device, **SMALL)
+    assert bench.end() == 0
+    summary = bench.summary
+    assert bench.codes() == []
+    for name, prompts in (("in_domain", 6), ("published", 8)):
+        figure = summary["acceptance_length"][name]
+        assert figure["low"] <= figure["mean"] <= figure["high"]
+        assert (figure["prompts"], figure["steps"]) == (prompts, prompts * 12)
+        assert figure["mean"] == pytest.approx(1 + sum(figure["by_position"]), abs=1e-3)
+    assert summary["speedup_c1"]["prompts"] == 4
+    assert (summary["lossless_equal"], summary["lossless_total"]) == (6, 6)
+    assert summary["engine_starts"] == 2
+    assert summary["recipe"]["speed"] == ("interleaved" if device == "cpu" else "one after the other")
+    assert [row["depth"] for row in summary["by_depth"]] == [0, 1, 2, 3]
+    assert living(bench.engine_pids()) == []
+
+
+def test_the_journal_shows_progress_to_the_end_and_the_running_acceptance(campaign: Campaign) -> None:
+    bench = campaign.start("bench", **SMALL)
+    assert bench.end() == 0
+    last = bench.lines("progress")[-1]
+    assert last["done"] == last["total"] == 2 * 4 + 2 + 6 + 8
+    figures = [line["values"] for line in bench.lines("metric") if "acceptance_length/published" in line["values"]]
+    measured = bench.summary["acceptance_length"]["published"]["mean"]
+    assert figures[-1]["acceptance_length"] == pytest.approx(measured, abs=1e-3)
+
+
+def test_every_answer_is_kept_with_its_token_ids_and_steps(campaign: Campaign) -> None:
+    bench = campaign.start("bench", **SMALL)
+    assert bench.end() == 0
+    kept = json.loads((bench.output / "bench.json").read_text())
+    rows = [row for row in kept["answers"] if row["set"] == "published"]
+    assert len(rows) == 8
+    assert all(len(row["tokens"]) == 24 and len(row["accepted"]) == 12 for row in rows)
+    assert json.loads((bench.output / "recipe.json").read_text()) == kept["recipe"]
+
+
+def test_overlap_with_the_training_text_is_told(campaign: Campaign) -> None:
+    campaign.prompts("train", ["Describe object number 2 of the household.", "Something else."])
+    bench = campaign.start("bench", **SMALL)
+    assert bench.end() == 0
+    overlaps = {name: figure["overlap_13gram"] for name, figure in bench.summary["acceptance_length"].items()}
+    assert overlaps["in_domain"]["prompts"]["texts_sharing"] == 1
+    assert overlaps["published"]["prompts"]["texts_sharing"] == 0
+
+
+def test_without_published_prompts_that_figure_is_null_and_said_to_be(campaign: Campaign) -> None:
+    campaign.prompts("published", [])
+    bench = campaign.start("bench", **SMALL)
+    assert bench.end() == 0
+    assert bench.summary["acceptance_length"]["published"] is None
+    assert bench.codes() == ["prompt_set_missing"]
+
+
+def test_without_any_prompt_bench_refuses_before_it_starts_an_engine(campaign: Campaign) -> None:
+    campaign.prompts("published", [])
+    campaign.prompts("holdout", [])
+    bench = campaign.start("bench", **SMALL)
+    assert bench.end() == 1
+    assert bench.codes() == ["prompt_set_empty"]
+    assert bench.engine_pids() == []
+
+
+def test_a_prompt_longer_than_the_context_is_left_out_and_named(campaign: Campaign) -> None:
+    campaign.prompts("holdout", ["Short and good?", "word " * 300])
+    bench = campaign.start("bench", **{**SMALL, "speed_prompts": 1, "lossless_prompts": 1})
+    assert bench.end() == 0
+    assert bench.summary["acceptance_length"]["in_domain"]["prompts"] == 1
+    assert bench.codes() == ["prompt_refused"]
+
+
+def test_a_drafter_that_the_engine_does_not_use_is_an_error(campaign: Campaign) -> None:
+    bench = campaign.start("bench", env={"STAND_IN_NO_DRAFTS": "1"}, **SMALL)
+    assert bench.end() == 1
+    assert bench.codes() == ["no_drafts_counted"]
+
+
+def test_texts_are_not_compared_in_a_dtype_in_which_they_may_differ(campaign: Campaign) -> None:
+    bench = campaign.start("bench", dtype="bfloat16", **SMALL)
+    assert bench.end() == 0
+    assert bench.summary["lossless_equal"] is None
+    assert bench.codes() == ["lossless_not_compared"]
+
+
+def test_an_engine_that_dies_is_named_as_the_cause_and_its_twin_is_ended(campaign: Campaign) -> None:
+    bench = campaign.start("bench", env={"STAND_IN_DEATH": "6"}, **SMALL)
+    assert bench.end() == 1
+    assert bench.codes() == ["engine_worker_died"]
+    assert len(bench.engine_pids()) == 2
+    assert living(bench.engine_pids()) == []
+    assert read_manifest(bench.output) is None
+
+
+def test_a_stop_request_ends_both_engines_and_leaves_as_stopped(campaign: Campaign) -> None:
+    bench = campaign.start("bench", env={"STAND_IN_SECONDS": "0.3"}, **SMALL)
+    bench.wait_for(lambda: (bench.directory / "journal.jsonl").exists() and len(bench.lines("progress")) > 2)
+    bench.process.send_signal(signal.SIGTERM)
+    assert bench.end() == 75
+    assert living(bench.engine_pids()) == []
+    assert read_manifest(bench.output) is None
+
+
+def test_a_layout_that_was_not_exported_is_refused_before_an_engine_starts(campaign: Campaign) -> None:
+    bench = campaign.start("bench", layout="nested", **SMALL)
+    assert bench.end() == 1
+    assert bench.codes() == ["drafter_missing"]
+    assert bench.engine_pids() == []
+
+
+def test_serve_gives_its_endpoint_to_the_owner_alone_and_takes_it_back(campaign: Campaign) -> None:
+    serve = campaign.start("serve")
+    endpoint = serve.directory / "endpoint.json"
+    serve.wait_for(endpoint.exists)
+    assert stat.S_IMODE(endpoint.stat().st_mode) == 0o600
+    found = json.loads(endpoint.read_text())
+    assert found["served_model"] == "target" and found["depth"] == 3 and found["layout"] == "flat"
+    with socket.create_connection(("127.0.0.1", found["port"]), timeout=5):
+        pass
+    serve.process.send_signal(signal.SIGTERM)
+    assert serve.end() == 75
+    assert not endpoint.exists()
+    assert living(serve.engine_pids()) == []
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", found["port"]), timeout=5)
+
+
+def test_the_key_of_an_endpoint_stands_in_no_other_file(campaign: Campaign) -> None:
+    serve = campaign.start("serve")
+    serve.wait_for((serve.directory / "endpoint.json").exists)
+    key = json.loads((serve.directory / "endpoint.json").read_text())["api_key"]
+    others = [path for path in serve.directory.iterdir() if path.name != "endpoint.json"]
+    assert [path.name for path in others if key in path.read_text()] == []
+
+
+def test_an_endpoint_that_does_not_draft_is_not_given_out(campaign: Campaign) -> None:
+    serve = campaign.start("serve", env={"STAND_IN_NO_DRAFTS": "1"})
+    assert serve.end() == 1
+    assert serve.codes() == ["no_drafts_counted"]
+    assert not (serve.directory / "endpoint.json").exists()
+
+
+def test_a_served_engine_that_dies_fails_the_run(campaign: Campaign) -> None:
+    serve = campaign.start("serve")
+    serve.wait_for((serve.directory / "endpoint.json").exists)
+    os.kill(serve.engine_pids()[0], signal.SIGKILL)
+    assert serve.end() == 1
+    assert serve.codes() == ["engine_failed"]
+    assert not (serve.directory / "endpoint.json").exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eagle3_kernels.attention import ttt_attention, ttt_attention_reference
+from eagle3_kernels.attention import merged_attention, ttt_attention, ttt_attention_reference
 from eagle3_kernels.draft_loss import LOSSES, Teacher, draft_loss, draft_loss_reference, finish_logits
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "draft_loss",
     "draft_loss_reference",
     "finish_logits",
+    "merged_attention",
     "ttt_attention",
     "ttt_attention_reference",
 ]

@@ -13,6 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+PLAIN_ROWS = 256
+"""Documents up to this long are done by the definition: two batched products beat the flash kernel there (CPU, bf16:
+63 against 137 ms forward and backward at 15 documents of 184 rows, level at 512)."""
+
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
@@ -26,8 +30,15 @@ def ttt_attention(
     ``own_keys`` and ``own_values`` hold one such tensor for each of the steps 1..k; row j meets entry j only.
     Documents are padded at the end: a causal row never sees what comes after it.
     """
-    if query.device.type != "cpu":
+    if query.device.type != "cpu" or query.shape[-2] <= PLAIN_ROWS:
         return ttt_attention_reference(query, key, value, own_keys, own_values)
+    return merged_attention(query, key, value, own_keys, own_values)
+
+
+def merged_attention(
+    query: Tensor, key: Tensor, value: Tensor, own_keys: Sequence[Tensor], own_values: Sequence[Tensor]
+) -> Tensor:
+    """The same by flash attention and log-sum-exp merge, on a CPU; memory grows with rows, not with rows squared."""
     return _MergedAttention.apply(query, key, value, *own_keys, *own_values)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from eagle3_kernels import ttt_attention, ttt_attention_reference  # noqa: E402
+from eagle3_kernels import merged_attention, ttt_attention, ttt_attention_reference  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -26,33 +26,40 @@ def run(attention, tensors: list[torch.Tensor], steps: int) -> list[torch.Tensor
 def test_output_and_every_gradient_equal_the_full_softmax(steps: int) -> None:
     tensors = inputs(steps, torch.float32)
     exact = run(ttt_attention_reference, [tensor.detach().double().requires_grad_() for tensor in tensors], steps)
-    for found, wanted in zip(run(ttt_attention, tensors, steps), exact, strict=True):
+    for found, wanted in zip(run(merged_attention, tensors, steps), exact, strict=True):
         torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_bf16_error_is_that_of_the_full_softmax_in_bf16() -> None:
     tensors = inputs(3, torch.bfloat16)
     exact = run(ttt_attention_reference, [tensor.detach().double().requires_grad_() for tensor in tensors], 3)
-    plain, merged = run(ttt_attention_reference, tensors, 3), run(ttt_attention, tensors, 3)
+    plain, merged = run(ttt_attention_reference, tensors, 3), run(merged_attention, tensors, 3)
     for ours, naive, wanted in zip(merged, plain, exact, strict=True):
         assert (ours - wanted).norm() <= 1.1 * (naive - wanted).norm()
 
 
 def test_a_row_sees_only_its_own_key_of_later_steps() -> None:
     query, key, value, *own = inputs(2, torch.float64)
-    before = ttt_attention(query, key, value, own[:2], own[2:])
+    before = merged_attention(query, key, value, own[:2], own[2:])
     with torch.no_grad():
         own[0][:, :, 5] += 1.0
         own[3][:, :, 5] += 1.0
-    changed = (ttt_attention(query, key, value, own[:2], own[2:]) != before).any(-1)
+    changed = (merged_attention(query, key, value, own[:2], own[2:]) != before).any(-1)
     assert changed[:, :, 5].all()
     assert changed.sum() == changed[:, :, 5].numel()
 
 
 def test_padding_at_the_end_of_a_document_changes_nothing() -> None:
     query, key, value, *own = inputs(1, torch.float64, rows=20)
-    short = ttt_attention(
-        *(tensor[:, :, :12] for tensor in (query, key, value)), [own[0][:, :, :12]], [own[1][:, :, :12]]
-    )
-    long = ttt_attention(query, key, value, own[:1], own[1:])
+    cut = [tensor[:, :, :12] for tensor in (query, key, value, *own)]
+    short = merged_attention(*cut[:3], cut[3:4], cut[4:])
+    long = merged_attention(query, key, value, own[:1], own[1:])
     torch.testing.assert_close(long[:, :, :12], short, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [20, 300])
+def test_short_and_long_documents_give_the_same_by_either_way(rows: int) -> None:
+    query, key, value, *own = inputs(1, torch.float32, rows=rows)
+    chosen = ttt_attention(query, key, value, own[:1], own[1:])
+    merged = merged_attention(query, key, value, own[:1], own[1:])
+    torch.testing.assert_close(chosen, merged, rtol=1e-5, atol=1e-5)

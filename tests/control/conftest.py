@@ -20,7 +20,7 @@ ANSWER_SECONDS = 120.0
 
 FAKE_STAGE = textwrap.dedent(
     """
-    import json, sys, time
+    import json, os, sys, time
     from pathlib import Path
     from eagle3_backend.findings import error
     from eagle3_backend.stages.context import StageContext
@@ -41,6 +41,9 @@ FAKE_STAGE = textwrap.dedent(
             if context.stopping:
                 sys.exit(75)
             time.sleep(0.02)
+        if context.stopping:
+            sys.exit(75)
+        time.sleep(behaviour.get("pause", 0))
         context.journal.metric(step, **{f"{name}/loss": 1.0 / (step + 1)})
         context.journal.progress(step + 1, steps, "steps", 10.0)
         print(f"{name} step {step}", flush=True)
@@ -53,7 +56,8 @@ FAKE_STAGE = textwrap.dedent(
         while not context.stopping:
             time.sleep(0.02)
         sys.exit(0)
-    context.finish({"made": name, "attempt": context.attempt})
+    told = len(os.environ.get(behaviour.get("tell", ""), ""))
+    context.finish({"made": name, "attempt": context.attempt, "told": told})
     """
 )
 

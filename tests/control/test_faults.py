@@ -13,7 +13,8 @@ import time
 import psutil
 import pytest
 
-from eagle3_backend.control.commands import Await, Rebind, Resume, Start, Stop
+from eagle3_backend.control.commands import Await, Logs, Open, Rebind, ReconnectNow, Resume, Start, Stop
+from eagle3_backend.findings import FindingError
 from eagle3_backend.runs.store import Key, Store
 from eagle3_backend.states import LinkState, RunState
 
@@ -148,3 +149,44 @@ def kill_and_disown(directory):
 def _no_secret_of_the_machine(monkeypatch):
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+
+
+def test_waiting_ends_when_another_profile_is_opened(campaign):
+    campaign.hold("setup")
+    control = campaign.control()
+    campaign.ask(control, Start("setup"))
+    waiting = control.submit(Await("setup"))
+    campaign.ask(control, Open(campaign.profile))
+    with pytest.raises(FindingError) as problem:
+        waiting.result(60)
+    assert problem.value.findings[0].code == "campaign_closed"
+
+
+def test_an_unreachable_host_is_a_finding_and_goes_on_being_tried(campaign, wait_until):
+    text = campaign.profile.read_text().replace('address = "embedded"', 'address = "127.0.0.1"\nport = 1')
+    campaign.profile.write_text(text)
+    control = campaign.control(opened=False)
+    with pytest.raises(FindingError) as problem:
+        campaign.ask(control, Open(campaign.profile))
+    assert problem.value.findings[0].code == "host_unreachable"
+    snapshot = wait_until(control, lambda now: now.host.link is LinkState.RECONNECTING)
+    assert {view.state for view in snapshot.stages} == {RunState.UNKNOWN}
+    with pytest.raises(FindingError) as problem:
+        campaign.ask(control, Start("setup"))
+    assert problem.value.findings[0].code == "ssh_connection_lost"
+
+
+def test_without_a_link_the_log_comes_from_the_laptop(campaign, wait_until, monkeypatch):
+    control = campaign.control()
+    campaign.ask(control, Start("setup"))
+    campaign.ask(control, Await("setup"))
+    wait_until(control, lambda now: len(now.log.lines) == 4)
+    monkeypatch.setattr("eagle3_backend.remote.session.BACKOFF_SECONDS", (60.0, 60.0))
+    monkeypatch.setattr("random.uniform", lambda low, high: high)
+    for pid in gateways():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(control, lambda now: now.host.link is LinkState.RECONNECTING)
+    assert campaign.ask(control, Logs("setup"))["lines"] == [f"setup step {step}" for step in range(4)]
+    assert control.snapshot().stage("setup").state is RunState.DONE
+    campaign.ask(control, ReconnectNow())
+    wait_until(control, lambda now: now.host.link is LinkState.LIVE)

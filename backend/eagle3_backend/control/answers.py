@@ -15,6 +15,7 @@ from eagle3_backend.control.script import render
 from eagle3_backend.control.snapshot import StageView
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.stages import needed
+from eagle3_backend.remote.link import LinkLost
 from eagle3_backend.runs.loglines import LogLines
 from eagle3_backend.runs.series import downsample
 from eagle3_backend.states import LinkState
@@ -61,7 +62,7 @@ def _stage(view: StageView) -> dict[str, Any]:
 
 
 async def logs(campaign: Campaign, command: commands.Logs) -> dict[str, Any]:
-    """The answer to `Logs`. Raises LinkLost, FindingError `run_absent`."""
+    """The answer to `Logs`. Raises FindingError `run_absent`."""
     view, attempt = _attempt(campaign, command.stage, command.attempt)
     offset = command.offset
     if offset is None:
@@ -87,9 +88,16 @@ async def logs(campaign: Campaign, command: commands.Logs) -> dict[str, Any]:
 
 
 async def _read(campaign: Campaign, run: str, attempt: int, offset: int, length: int) -> dict[str, Any]:
-    return await campaign.session.request(
-        "read", run=run, attempt=attempt, file="output.log", offset=offset, length=length
-    )
+    """From the host; without a link, what the laptop has of it."""
+    try:
+        return await campaign.session.request(
+            "read", run=run, attempt=attempt, file="output.log", offset=offset, length=length
+        )
+    except LinkLost:
+        assert campaign.following is not None
+        segments = campaign.following.segments(run, attempt)
+        data = base64.b64encode(segments.read(offset, length)).decode()
+        return {"generation": segments.generation(), "offset": offset, "data": data, "size": segments.end() or 0}
 
 
 def metrics(campaign: Campaign, command: commands.Metrics) -> dict[str, Any]:

@@ -65,10 +65,13 @@ class Campaign:
         self._link_changed = asyncio.Event()
         self._news = asyncio.Event()
         self._surveyed = asyncio.Condition()
+        self._left = False
         self._surveys_begun = 0
         self._surveys_ended = 0
         self._artifacts_due = 0.0
         self._last_link = session.state
+        self._series_marks: list[tuple[int, int]] = []
+        self._series_made: dict[str, tuple[tuple[float, float], ...]] = {}
 
     @property
     def live(self) -> bool:
@@ -120,12 +123,23 @@ class Campaign:
         self._news.set()
 
     async def next_survey(self, look: bool) -> None:
-        """Wait for one that begins from now on, through lost links if need be; ``look`` asks for it at once."""
+        """Wait for one that begins from now on, through lost links if need be; ``look`` asks for it at once.
+
+        Raises FindingError `campaign_closed` when another profile is opened meanwhile.
+        """
         wanted = self._surveys_begun + 1
         if look:
             self.look(artifacts=True)
         async with self._surveyed:
-            await self._surveyed.wait_for(lambda: self._surveys_ended >= wanted)
+            await self._surveyed.wait_for(lambda: self._surveys_ended >= wanted or self._left)
+        if self._left:
+            raise FindingError(error("campaign_closed", "Another profile was opened meanwhile."))
+
+    async def leave(self) -> None:
+        """Nobody attends to this campaign any more: let go of all who wait for its host."""
+        async with self._surveyed:
+            self._left = True
+            self._surveyed.notify_all()
 
     async def fresh_survey(self) -> None:
         """Take a survey now. Raises LinkLost."""
@@ -158,7 +172,7 @@ class Campaign:
             stages=self.views(),
             series=self._series(),
             log=log,
-            events=tuple(self._events),
+            events=tuple(sorted(self._events, key=lambda event: event.at)),
             findings=self.findings,
         )
 
@@ -247,15 +261,22 @@ class Campaign:
         return candidates[-1] if candidates else None
 
     def _series(self) -> dict[str, tuple[tuple[float, float], ...]]:
-        """All series of the campaign's runs; a resumed attempt goes on where the one before was left."""
+        """All series of the campaign's runs; a resumed attempt goes on where the one before was left.
+
+        The same object as long as nothing was measured, so that charts know when they are current.
+        """
         if self.following is None:
             return {}
-        by_name: dict[str, list[list[tuple[float, float]]]] = {}
-        for followed in self._attempts():
-            fold = self.following.folds.get(followed.attempt)
-            for name, points in fold.series.items() if fold else ():
-                by_name.setdefault(name, []).append(points)
-        return {name: tuple(join_attempts(attempts)) for name, attempts in by_name.items()}
+        folds = [self.following.folds.get(followed.attempt) for followed in self._attempts()]
+        marks = [(id(fold), fold.points) for fold in folds if fold]
+        if marks != self._series_marks:
+            by_name: dict[str, list[list[tuple[float, float]]]] = {}
+            for fold in folds:
+                for name, points in fold.series.items() if fold else ():
+                    by_name.setdefault(name, []).append(points)
+            self._series_marks = marks
+            self._series_made = {name: tuple(join_attempts(attempts)) for name, attempts in by_name.items()}
+        return self._series_made
 
     def _host_view(self) -> HostView:
         session = self.session

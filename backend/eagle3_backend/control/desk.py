@@ -37,7 +37,6 @@ class Desk:
         self._store: Store | None = None
         self._campaign: Campaign | None = None
         self._task: asyncio.Task[None] | None = None
-        self._command: commands.Open | None = None
         self._opening = asyncio.Lock()
         self._before: dict[str, Any] = {}
 
@@ -110,10 +109,7 @@ class Desk:
         if command.smoke:
             profile = profile.with_parameters(smoke(profile.parameters))
         async with self._opening:
-            if self._campaign is not None and self._command == command and self._campaign.live:
-                return
             await self._leave()
-            self._command = command
             if self._store is None:
                 self._store = Store(self._state_dir / "runs.sqlite")
             session = HostSession(profile.host, profile.environments, on_change=self._link_changed)
@@ -136,6 +132,8 @@ class Desk:
 
     async def _leave(self) -> None:
         campaign, self._campaign = self._campaign, None
+        if campaign is not None:
+            await campaign.leave()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -16,7 +16,10 @@ KEPT_COLUMNS = 300
 
 
 class RunFold:
-    """Grows with every line of one attempt, in constant memory. ``series`` are those stored before."""
+    """Grows with every line of one attempt, in constant memory. ``series`` are those stored before.
+
+    ``points`` counts the measurements that came since: the series are unchanged as long as it is.
+    """
 
     def __init__(self, series: Mapping[str, Sequence[Point]]) -> None:
         self.state = ""
@@ -25,6 +28,7 @@ class RunFold:
         self.unit = ""
         self.rate: float | None = None
         self.findings: list[Finding] = []
+        self.points = 0
         self.series: dict[str, list[Point]] = {
             name: downsample(points, KEPT_COLUMNS) for name, points in series.items()
         }
@@ -56,6 +60,7 @@ class RunFold:
         self.unit = str(line.data.get("unit") or "")
 
     def _point(self, name: str, point: Point) -> None:
+        self.points += 1
         points = self.series.setdefault(name, [])
         if not points or points[-1][0] < point[0]:
             points.append(point)

@@ -43,6 +43,7 @@ class LogTail:
         self._lines: deque[str] = deque(maxlen=VIEW_LINES)
         self._parser = LogLines()
         self._end: int | None = None
+        self._view: LogView | None = None
         offset, data = segments.tail(VIEW_BYTES)
         if data:
             self.take(offset, data)
@@ -56,12 +57,16 @@ class LogTail:
             self._lines.append(f"… skipped {offset - self._end} bytes")
             self._parser = LogLines()
         self._end = end
+        self._view = None
         self._lines.extend(self._parser.feed(data))
 
     def view(self) -> LogView:
-        partial = self._parser.partial
-        lines = (*self._lines, partial) if partial else tuple(self._lines)
-        return LogView(self.stage, self.key.attempt, self._end or 0, lines[-VIEW_LINES:])
+        """The same object as long as nothing came."""
+        if self._view is None:
+            partial = self._parser.partial
+            lines = (*self._lines, partial) if partial else tuple(self._lines)
+            self._view = LogView(self.stage, self.key.attempt, self._end or 0, lines[-VIEW_LINES:])
+        return self._view
 
 
 @dataclass(frozen=True)

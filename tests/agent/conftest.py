@@ -213,6 +213,14 @@ def connect(workspace: Path) -> Iterator[Callable[..., GatewayClient]]:
         client.kill()
 
 
+@pytest.fixture(scope="session")
+def idle_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayClient]:
+    """One gateway for all questions that change nothing."""
+    client = GatewayClient(tmp_path_factory.mktemp("idle"), sys.executable, PACKAGES, ping_interval=600.0)
+    yield client
+    client.kill()
+
+
 @pytest.fixture
 def gateway(connect: Callable[..., GatewayClient]) -> GatewayClient:
     return connect()

@@ -50,22 +50,22 @@ def test_a_workspace_that_cannot_be_written_still_answers_hello(connect, workspa
     "line",
     [b"not json", b"[1]", b'{"op": "ping"}', b'{"id": 1}', b'{"id": "1", "op": "ping"}', b"\xff\xfe", b"[" * 9999],
 )
-def test_a_malformed_frame_is_answered_and_the_next_one_works(gateway, line):
-    gateway.send(line + b"\n")
-    frame = gateway.answer_without_id()
+def test_a_malformed_frame_is_answered_and_the_next_one_works(idle_gateway, line):
+    idle_gateway.send(line + b"\n")
+    frame = idle_gateway.answer_without_id()
     assert (frame["ok"], frame["id"], frame["finding"]["code"]) == (False, None, "frame_malformed")
-    assert gateway.request("ping")["wall"] > 0
+    assert idle_gateway.request("ping")["wall"] > 0
 
 
-def test_an_oversized_frame_is_dropped_and_the_next_one_works(gateway):
-    gateway.send(b'{"id": 1, "op": "ping", "x": "' + b"y" * (3 << 20) + b'"}\n')
-    assert gateway.answer_without_id()["finding"]["code"] == "frame_too_large"
-    assert gateway.request("ping")["wall"] > 0
+def test_an_oversized_frame_is_dropped_and_the_next_one_works(idle_gateway):
+    idle_gateway.send(b'{"id": 1, "op": "ping", "x": "' + b"y" * (3 << 20) + b'"}\n')
+    assert idle_gateway.answer_without_id()["finding"]["code"] == "frame_too_large"
+    assert idle_gateway.request("ping")["wall"] > 0
 
 
-def test_an_unknown_operation_names_the_known_ones(gateway, refused):
+def test_an_unknown_operation_names_the_known_ones(idle_gateway, refused):
     with pytest.raises(refused) as problem:
-        gateway.request("reboot")
+        idle_gateway.request("reboot")
     assert problem.value.code == "operation_unknown"
     assert "follow" in problem.value.finding["expected"]
 
@@ -81,9 +81,9 @@ def test_an_unknown_operation_names_the_known_ones(gateway, refused):
         ("put", {"name": "uploads/x", "data": "?", "offset": 0}, "data"),
     ],
 )
-def test_a_wrong_field_is_named(gateway, refused, op, fields, path):
+def test_a_wrong_field_is_named(idle_gateway, refused, op, fields, path):
     with pytest.raises(refused) as problem:
-        gateway.request(op, **fields)
+        idle_gateway.request(op, **fields)
     assert (problem.value.code, problem.value.finding["path"]) == ("request_invalid", path)
 
 
@@ -142,29 +142,32 @@ def test_a_file_arrives_in_pieces_and_is_checked(gateway, workspace, refused):
 
 
 @pytest.mark.parametrize("name", ["runs/x", "uploads/../runs/x", "/etc/x", "uploads", "payload/../../x"])
-def test_a_file_is_put_nowhere_else(gateway, refused, name):
+def test_a_file_is_put_nowhere_else(idle_gateway, refused, name):
     with pytest.raises(refused):
-        gateway.request("put", name=name, data="", offset=0)
+        idle_gateway.request("put", name=name, data="", offset=0)
 
 
-def test_probes_see_room_ports_and_paths(gateway, workspace, tmp_path):
-    (mount,) = gateway.request("probe", what="disk", paths=[str(workspace / "not" / "yet")])["mounts"]
+def test_probes_see_room_ports_and_paths(idle_gateway, workspace, tmp_path):
+    (mount,) = idle_gateway.request("probe", what="disk", paths=[str(workspace / "not" / "yet")])["mounts"]
     assert str(workspace).startswith(mount["mount"]) and 0 < mount["free_bytes"] <= mount["total_bytes"]
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        taken = gateway.request("probe", what="port", port=port)
+        taken = idle_gateway.request("probe", what="port", port=port)
         assert not taken["free"] and "pytest" in taken["owner"]
-        checks = {check["check"]: check for check in gateway.request("doctor", port=port)["checks"]}
+        checks = {check["check"]: check for check in idle_gateway.request("doctor", port=port)["checks"]}
         assert checks["port"]["finding"]["code"] == "port_in_use"
-    assert gateway.request("probe", what="port", port=port) == {"free": True, "owner": None}
-    assert gateway.request("probe", what="path", path=sys.executable)["executable"]
-    assert gateway.request("probe", what="path", path=str(tmp_path))["is_dir"]
-    assert not gateway.request("probe", what="path", path=str(tmp_path / "none"))["exists"]
+    assert idle_gateway.request("probe", what="port", port=port) == {"free": True, "owner": None}
+    assert idle_gateway.request("probe", what="path", path=sys.executable)["executable"]
+    assert idle_gateway.request("probe", what="path", path=str(tmp_path))["is_dir"]
+    assert not idle_gateway.request("probe", what="path", path=str(tmp_path / "none"))["exists"]
     (tmp_path / "f").write_bytes(b"x")
-    assert gateway.request("probe", what="file", path=str(tmp_path / "f"))["sha256"] == hashlib.sha256(b"x").hexdigest()
+    assert (
+        idle_gateway.request("probe", what="file", path=str(tmp_path / "f"))["sha256"]
+        == hashlib.sha256(b"x").hexdigest()
+    )
 
 
-def test_scrape_reads_a_page_of_the_loopback(gateway, refused):
+def test_scrape_reads_a_page_of_the_loopback(idle_gateway, refused):
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
@@ -177,11 +180,11 @@ def test_scrape_reads_a_page_of_the_loopback(gateway, refused):
     server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     port = server.server_port
-    assert gateway.request("scrape", port=port, path="/metrics") == {"status": 200, "text": "vllm:x 1 /metrics"}
+    assert idle_gateway.request("scrape", port=port, path="/metrics") == {"status": 200, "text": "vllm:x 1 /metrics"}
     server.shutdown()
     server.server_close()
     with pytest.raises(refused) as problem:
-        gateway.request("scrape", port=port, path="/metrics")
+        idle_gateway.request("scrape", port=port, path="/metrics")
     assert problem.value.code == "endpoint_silent"
 
 
@@ -198,9 +201,9 @@ def test_an_endpoint_is_handed_out_while_the_attempt_is_active(gateway, stages, 
     assert problem.value.code == "endpoint_absent"
 
 
-def test_telemetry_is_pushed_while_it_is_watched(gateway):
-    pushes = gateway.pushes.setdefault(3, queue.Queue())
-    gateway.request("watch", sub=3, interval=0.2)
+def test_telemetry_is_pushed_while_it_is_watched(idle_gateway):
+    pushes = idle_gateway.pushes.setdefault(3, queue.Queue())
+    idle_gateway.request("watch", sub=3, interval=0.2)
     first, second = (pushes.get(timeout=20)["telemetry"] for _ in range(2))
     assert second["wall"] > first["wall"]
     assert 0 < second["memory_used"] < second["memory_total"]

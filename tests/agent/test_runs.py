@@ -8,7 +8,7 @@ import time
 import pytest
 
 from eagle3_backend.agent import processes
-from eagle3_backend.agent.identity import identity_of, this_host
+from eagle3_backend.agent.identity import identity_of, living, this_host
 
 
 @pytest.fixture
@@ -77,6 +77,27 @@ def test_an_attempt_of_another_host_blocks_a_start_until_that_host_is_declared_l
 def test_a_host_cannot_be_declared_lost_by_itself(gateway, refused):
     with pytest.raises(refused):
         gateway.request("adopt_host", lost=[this_host().boot_id])
+
+
+@pytest.mark.parametrize("part", ["host_name", "boot_id", "pid_namespace", "pid", "ticks"])
+def test_an_identity_holds_only_as_a_whole(bystander, part):
+    record = identity_of(processes.read(bystander.pid))
+    assert living(record) is not None
+    assert living({**record, part: 1 if part in ("pid", "ticks") else "another"}) is None
+    assert living({key: value for key, value in record.items() if key != part}) is None
+
+
+def test_a_list_too_long_for_a_frame_keeps_the_newest(gateway, stages):
+    for number in range(1, 31):
+        directory = stages.directory({"run": "campaign-train-x"}, number)
+        directory.mkdir(parents=True)
+        (directory / "claim").write_text(json.dumps({"wall": float(number)}))
+        outcome = {"state": "failed", "ended": 1.0, "reason": "r", "findings": ["x" * 60_000]}
+        (directory / "exit.json").write_text(json.dumps(outcome))
+    answer = gateway.request("runs")
+    attempts = [entry["attempt"] for entry in answer["runs"]]
+    assert attempts == list(range(31 - len(attempts), 31)) and len(attempts) > 10
+    assert answer["left_off"] == 30 - len(attempts)
 
 
 def test_a_zombie_is_no_living_process(bystander):

@@ -159,6 +159,21 @@ def test_without_psutil_hello_answers_and_start_says_what_is_missing(connect, st
         assert "pip install psutil" in problem.value.finding["fix"]
 
 
+@pytest.mark.parametrize(("works", "runs"), [("exit 1", 1), ('shift 5; exec "$@"', 2)])
+def test_a_run_gets_a_systemd_scope_where_that_works(connect, stages, tmp_path, monkeypatch, works, runs):
+    program = tmp_path / "bin" / "systemd-run"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/called\n{works}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    gateway, spec = connect(), stages.spec("a", "")
+    gateway.start(spec)
+    gateway.wait_for(spec["run"], "done")
+    called = (tmp_path / "called").read_text().splitlines()
+    assert len(called) == runs and all(line.startswith("--user --scope --quiet") for line in called)
+
+
 def test_a_start_without_a_supervisor_fails_after_half_a_minute(gateway, stages):
     spec = stages.spec("a", "")
     directory = stages.directory(spec)

@@ -61,9 +61,11 @@ def start(
         return there
     try:
         descriptors = locks.take(locks.of_spec(spec), run)
-    except FindingError:
-        # Whoever holds the lock is about to claim, or just did: a second start of the same run is not an error.
-        there = _wait_for_claim(workspace, run, request, attempt)
+    except FindingError as problem:
+        # Whoever holds the artifact is about to claim, or just did: a second start of the same run is not an error.
+        # With a GPU missing the artifact was ours for a moment, so nobody else is starting this run.
+        of_gpu = problem.findings[0].code == "gpu_in_use"
+        there = None if of_gpu else _wait_for_claim(workspace, run, request, attempt)
         if there is None:
             raise
         return there

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import threading
@@ -22,6 +23,9 @@ from eagle3_backend.states import RunState
 
 MAX_READ = 512 * 1024
 """Most bytes that one ``read`` returns: base64 and the frame around them stay under a frame's limit."""
+
+MAX_LIST = 900 * 1024
+"""Most bytes of attempts in one answer."""
 
 
 class Operations:
@@ -87,7 +91,16 @@ class Operations:
         return {"wall": time.time(), "monotonic": time.monotonic()}
 
     def _list_runs(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        return {"runs": [description.to_json() for description in self._runs.read()]}
+        """All attempts, or the newest that fit into a frame; ``left_off`` counts the others."""
+        entries = [description.to_json() for description in self._runs.read()]
+        kept, room = set(), MAX_LIST
+        for entry in sorted(entries, key=lambda entry: entry["started"] or 0.0, reverse=True):
+            room -= len(json.dumps(entry, default=str))
+            if room < 0:
+                break
+            kept.add((entry["run"], entry["attempt"]))
+        listed = [entry for entry in entries if (entry["run"], entry["attempt"]) in kept]
+        return {"runs": listed, "left_off": len(entries) - len(listed)}
 
     def _artifacts(self, request: Dict[str, Any]) -> Dict[str, Any]:
         found: Dict[str, Any] = {}

@@ -19,7 +19,7 @@ from eagle3_backend.remote.ssh import SshLink
 from eagle3_backend.remote.ssh_config import Hop
 
 
-class _Server(asyncssh.SSHServer):
+class Server(asyncssh.SSHServer):
     """Accepts the one key that was made for this server; forwards to loopback only."""
 
     def __init__(self, client_key: asyncssh.SSHKey) -> None:
@@ -39,7 +39,7 @@ class _Server(asyncssh.SSHServer):
         return dest_host in ("127.0.0.1", "localhost", "::1")
 
 
-async def _run_command(process: asyncssh.SSHServerProcess) -> None:
+async def run_command(process: asyncssh.SSHServerProcess) -> None:
     """Run what the client asked for under sh, in a session of its own, bytes untouched."""
     if process.command is None:
         process.exit(1)
@@ -114,7 +114,7 @@ class EmbeddedHost:
 
     @classmethod
     async def start(
-        cls, server_factory: Callable[[asyncssh.SSHKey], asyncssh.SSHServer] = _Server, **options: Any
+        cls, server_factory: Callable[[asyncssh.SSHKey], asyncssh.SSHServer] = Server, **options: Any
     ) -> EmbeddedHost:
         """Listen on a free port of 127.0.0.1. Another ``server_factory`` is given the client's public key."""
         host_key = asyncssh.generate_private_key("ssh-ed25519")
@@ -127,7 +127,7 @@ class EmbeddedHost:
             assert task is not None
             commands.add(task)
             try:
-                await _run_command(process)
+                await run_command(process)
             finally:
                 commands.discard(task)
 

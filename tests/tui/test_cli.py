@@ -175,11 +175,10 @@ def test_an_interrupted_watch_leaves_the_run_alone(call):
 
 
 def test_dry_run_prints_the_script_and_starts_nothing(call):
-    script = "#!/bin/sh\necho train\n"
-    result = call(
-        "run", "--through", "train", "--dry-run", answers={ask.DryRun: {"script": script, "stages": [], "fresh": []}}
-    )
-    assert result.stdout.startswith("#!/bin/sh")
+    full = error("disk_space_insufficient", "Too small.").to_json()
+    answer = {"script": "#!/bin/sh\necho train\n", "stages": [], "fresh": [], "findings": [full]}
+    result = call("run", "--through", "train", "--dry-run", answers={ask.DryRun: answer})
+    assert result.stdout.startswith("#!/bin/sh") and "disk_space_insufficient" in result.stderr
     assert not any(isinstance(command, ask.Start) for command in result.control.asked)
 
 

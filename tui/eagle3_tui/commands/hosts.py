@@ -124,7 +124,8 @@ def _differences(planned: dict[str, Any]) -> str:
 
 
 def _name_the_profiles_host(choice: Choice, name: str) -> None:
-    address = choice.load().host.address
+    host = choice.load().host
+    address = host.address or " ".join(host.transport)
     if name != address:
         raise FindingError(
             error(

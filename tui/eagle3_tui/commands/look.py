@@ -196,10 +196,12 @@ def doctor(
             with opened(choice, output) as control:
                 checks += control.submit(Doctor()).result()["checks"]
         except FindingError as problem:
+            status = exit_code(problem.findings)
+            area = "campaign" if status == REFUSED else "link"
             for finding in problem.findings:
-                checks.append(_check("link", finding.code, "fail", finding.message, finding.fix))
+                checks.append(_check(area, finding.code, "fail", finding.message, finding.fix))
             _give_checks(checks, output)
-            raise typer.Exit(exit_code(problem.findings)) from None
+            raise typer.Exit(status) from None
         _give_checks(checks, output)
         if any(check["level"] == "fail" for check in checks):
             raise typer.Exit(REFUSED)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eagle3_backend.findings import Finding
 from eagle3_backend.pipeline.stages import needed
 from eagle3_backend.states import RunState
 from eagle3_tui.commands.campaign import (
@@ -222,6 +223,7 @@ def print_script(control: Control, through: str, output: Output) -> None:
     from eagle3_backend.control.commands import DryRun
 
     answer = control.submit(DryRun(through)).result()
+    output.findings(map(Finding.from_json, answer["findings"]))
     output.give(answer, answer["script"])
 
 

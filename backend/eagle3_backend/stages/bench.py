@@ -74,7 +74,6 @@ def run(context: StageContext) -> None:
         **_figures(context, results),
         "engine": {"name": "vllm", "version": engines.version},
         "recipe": _recipe(context, facts, asked, results),
-        "engine_starts": engines.starts,
     }
     rows = [bench_report.answer_row(each.name, answer) for each in results.measured for answer in each.answers]
     for pair in results.pairs:

@@ -28,7 +28,6 @@ class BenchEngines:
         self.parameters = context.parameters
         self.model = model
         self.version = ""
-        self.starts = 0
         self.timings: dict[str, float] = {}
         self._total = total
         self._done = 0
@@ -41,7 +40,6 @@ class BenchEngines:
         if drafter is not None:
             plan = with_drafter(plan, str(drafter), self.parameters.depth)
         plan = with_measurement(plan, drafting=drafter is not None)
-        self.starts += 1
         with EngineProcess(plan, model=str(self.model), context=self.context) as process:
             self._running.append(process)
             self.timings["start_plain" if drafter is None else "start_drafted"] = round(process.start_seconds, 1)

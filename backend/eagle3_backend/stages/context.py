@@ -45,6 +45,7 @@ class StageContext:
         }
         self.accepted = frozenset(self.spec.get("accepted") or ())
         self.journal = Journal(run_directory / "journal.jsonl", "stage")
+        self.engine_starts = 0
         self._stop = threading.Event()
         self._started = time.monotonic()
 
@@ -74,14 +75,15 @@ class StageContext:
     def finish(self, summary: dict[str, Any]) -> None:
         """Declare the artifact whole: its manifest is written last.
 
-        ``seconds`` and ``cpu_seconds`` of this attempt join the summary; the latter include every process that the
-        stage has waited for, such as engines.
+        ``seconds``, ``cpu_seconds`` and ``engine_starts`` of this attempt join the summary; CPU time includes every
+        process that the stage has waited for, such as engines.
         """
         cpu = os.times()
         summary = {
             **summary,
             "seconds": round(time.monotonic() - self._started, 1),
             "cpu_seconds": round(cpu.user + cpu.system + cpu.children_user + cpu.children_system, 1),
+            "engine_starts": self.engine_starts,
         }
         manifest = write_manifest(
             self.output, kind=str(self.stage.makes), spec=self.spec, attempt=self.attempt, summary=summary

@@ -108,6 +108,7 @@ class EngineProcess:
         )
         self._reader = threading.Thread(target=self._read, args=(self._process,), name="engine-log", daemon=True)
         self._reader.start()
+        self._context.engine_starts += 1
         self._context.journal.note(f"Starting the engine on port {self.port}, process {self._process.pid}")
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:

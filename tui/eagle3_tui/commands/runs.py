@@ -205,15 +205,18 @@ def report(control: Control, through: str, outcome: Outcome, runs: tuple[str, ..
     raise typer.Exit(STAGE_ENDED_BADLY)
 
 
+_COSTS = {"cpu_seconds": "cpu_seconds", "wall_seconds": "seconds", "engine_starts": "engine_starts"}
+"""What a call tells of the whole chain, and the key of each in the summary of one stage."""
+
+
 def cost(snapshot: Snapshot, through: str) -> dict[str, Any]:
     """What the artifacts behind ``through`` took to make: CPU and wall seconds, and engine starts.
 
     A stage whose summary does not tell one of them leaves it out of the sum; nothing known at all is null.
     """
     summaries = [view.summary for view in map(snapshot.stage, needed(through)) if view is not None]
-    names = {"cpu_seconds": "cpu_seconds", "wall_seconds": "seconds", "engine_starts": "engine_starts"}
     totals: dict[str, Any] = {}
-    for name, key in names.items():
+    for name, key in _COSTS.items():
         known = [summary[key] for summary in summaries if isinstance(summary.get(key), (int, float))]
         totals[name] = round(sum(known), 1) if known else None
     return totals
@@ -269,10 +272,11 @@ def _wait_for_end(control: Control, names: list[str], output: Output) -> dict[st
 
 def _result_text(through: str, outcome: Outcome, totals: dict[str, Any]) -> str:
     """The result's figures as lines ``name  value``; intervals as mean [low, high]."""
-    lines = [f"{name:<34} {value}" for name, value in _figures(outcome.summary)]
+    own = {name: value for name, value in outcome.summary.items() if name not in _COSTS.values()}
+    lines = [f"{name:<34} {value}" for name, value in _figures(own)]
     if through == "bench":
         lines.append("acceptance length is in tokens per target step, the target's own token included")
-    lines += [f"{name:<34} {value}" for name, value in totals.items() if value is not None]
+    lines += [f"{name + ' of the chain':<34} {value}" for name, value in totals.items() if value is not None]
     return "\n".join(lines)
 
 

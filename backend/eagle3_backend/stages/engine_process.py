@@ -96,7 +96,13 @@ class EngineProcess:
         self.port = free_port()
         self.log = StartLog()
         self._heard = time.monotonic()
-        values = {"{port}": str(self.port), "{model}": self._model, "{cores}": cores()}
+        cores = len(os.sched_getaffinity(0))
+        values = {
+            "{port}": str(self.port),
+            "{model}": self._model,
+            "{cores}": str(cores),
+            "{cores-1}": str(max(1, cores - 1)),
+        }
         env = {name: values.get(value, value) for name, value in self._plan["env"].items()}
         self._process = subprocess.Popen(
             [values.get(word, word) for word in self._plan["argv"]],
@@ -233,11 +239,6 @@ def port_is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def cores() -> str:
-    """The CPUs that this process may use, as a list for thread binding: ``0,1,4``."""
-    return ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
 
 
 def session_members(session: int) -> list[int]:

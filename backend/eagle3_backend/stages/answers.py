@@ -1,0 +1,76 @@
+"""Conversation rows on disk: appended one flushed line each, and resumed by id after any ending."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+SPLITS = ("train", "holdout")
+
+
+class AnswerFile:
+    """An append-only JSONL file of rows with ids. Opening it cuts off a half last line, left by a killed writer."""
+
+    def __init__(self, path: Path) -> None:
+        self.rows: dict[str, dict[str, Any]] = {}
+        self._lock = threading.Lock()
+        self._file = open(path, "ab+")  # noqa: SIM115 - closed by close()
+        self._file.seek(0)
+        whole = 0
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                break
+            whole += len(line)
+            row = json.loads(line)
+            self.rows[row["id"]] = row
+        self._file.truncate(whole)
+
+    def append(self, row: dict[str, Any]) -> None:
+        with self._lock:
+            if row["id"] not in self.rows and not self._file.closed:
+                self.rows[row["id"]] = row
+                self._file.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+                self._file.flush()
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._file.closed:
+                os.fsync(self._file.fileno())
+                self._file.close()
+
+
+def row_id(messages: list[dict[str, Any]], sampling: dict[str, Any], revision: str, template: str) -> str:
+    """Hash of all that decides an answer: what was said, how it is sampled, by which target, through which template."""
+    text = json.dumps([messages, sampling, revision, template], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def assistant_message(message: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of an answer and sent back as history: the template decides what becomes of the reasoning."""
+    kept = {"role": "assistant", "content": message.get("content") or ""}
+    for key in ("reasoning_content", "reasoning"):
+        if message.get(key):
+            kept[key] = message[key]
+    return kept
+
+
+def reason_to_drop(message: dict[str, Any], finish_reason: str, keep_cut: bool) -> str:
+    """Why an answer is no training row: ``empty_response``, ``reasoning_unclosed``, ``finish_reason_length``; or ""."""
+    content = message["content"]
+    if "<think>" in content and "</think>" not in content:
+        return "reasoning_unclosed"
+    if finish_reason == "length" and not keep_cut:
+        return "finish_reason_length"
+    if not content.rpartition("</think>")[2].strip():
+        return "empty_response"
+    return ""
+
+
+def mode_of(message: dict[str, Any]) -> str:
+    """``thinking`` when the target reasoned before this answer, else ``plain``."""
+    reasoned = message.get("reasoning_content") or message.get("reasoning") or "</think>" in message["content"]
+    return "thinking" if reasoned else "plain"

@@ -1,0 +1,154 @@
+"""Prompt files of three shapes, read into one: what the user says, turn by turn.
+
+ShareGPT (``{"conversations": [{"from", "value"}]}``), OpenAI messages (``{"messages": [{"role", "content"}]}``) and
+plain records (``{"turns": […]}``, ``{"prompt": …}`` or ``{"question": …}``), as JSON lines or as one JSON array.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eagle3_backend.findings import Finding, FindingError, error
+
+ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+"""Speakers of both formats; anything else (tools, functions) makes a record unreadable here."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """The user's side of a conversation. ``source`` is the record's own category, ``file`` the stem of its file."""
+
+    source: str
+    file: str
+    turns: tuple[str, ...]
+    system: str = ""
+
+    @property
+    def normal(self) -> str:
+        """The text by which two conversations are the same: case, spacing and Unicode spelling do not matter."""
+        return "\n".join(normalise(text) for text in (self.system, *self.turns))
+
+    @property
+    def id(self) -> str:
+        """Hash of the normal text: the same prompt has the same id in every file and order."""
+        return hashlib.sha256(self.normal.encode("utf-8", "replace")).hexdigest()[:16]
+
+    def to_json(self) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "id": self.id,
+            "source": self.source,
+            "file": self.file,
+            "turns": list(self.turns),
+        }
+        return {**row, "system": self.system} if self.system else row
+
+
+def normalise(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def read_file(path: Path) -> tuple[list[Conversation], list[Finding]]:
+    """The conversations of a file, and a finding for each record that is none. Raises FindingError: unreadable file."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as problem:
+        raise FindingError(
+            error(
+                "prompt_file_unreadable",
+                f"{path.name} cannot be read: {problem.strerror}.",
+                path=path.name,
+                fix="Start the stage from the laptop again: prompt files are sent with it.",
+            )
+        ) from problem
+    except UnicodeDecodeError as problem:
+        raise FindingError(
+            error(
+                "prompt_file_unreadable",
+                f"{path.name} is not UTF-8: byte {problem.start} is {path.read_bytes()[problem.start]:#04x}.",
+                path=path.name,
+                expected="UTF-8",
+                fix="Convert the file to UTF-8.",
+            )
+        ) from problem
+    found: list[Conversation] = []
+    bad: list[Finding] = []
+    for place, record in _records(text):
+        conversation = parse(record, path.stem)
+        if conversation is not None:
+            found.append(conversation)
+        else:
+            bad.append(
+                error(
+                    "prompt_record_invalid",
+                    f"{path.name}, {place}: not a conversation in a known format.",
+                    path=f"{path.name}:{place}",
+                    expected='"conversations", "messages", "turns", "prompt" or "question"',
+                    actual=sorted(record)[:8] if isinstance(record, dict) else str(record)[:120],
+                    fix="Correct the record, or remove it.",
+                )
+            )
+    return found, bad
+
+
+def _records(text: str) -> list[tuple[str, Any]]:
+    """Each record with its place; a line that is not JSON is its own text, which no format takes."""
+    if text.lstrip().startswith("["):
+        try:
+            return [(f"record {number}", record) for number, record in enumerate(json.loads(text), 1)]
+        except ValueError:
+            pass
+    records: list[tuple[str, Any]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                records.append((f"line {number}", json.loads(line)))
+            except ValueError:
+                records.append((f"line {number}", line))
+    return records
+
+
+def parse(record: Any, file: str) -> Conversation | None:
+    """A record in any of the formats, None when it is none of them or says nothing."""
+    if not isinstance(record, dict):
+        return None
+    for key, role, content in (("conversations", "from", "value"), ("messages", "role", "content")):
+        if isinstance(record.get(key), list):
+            messages = [_message(entry, role, content) for entry in record[key]]
+            break
+    else:
+        messages = [("user", text) for text in _plain_turns(record)]
+    if not all(messages):
+        return None
+    said = [message for message in messages if message is not None]
+    system = "\n".join(text for role, text in said if role == "system")
+    turns = tuple(text for role, text in said if role == "user" and text.strip())
+    if not turns:
+        return None
+    return Conversation(str(record.get("source") or record.get("category") or file), file, turns, system)
+
+
+def _message(entry: Any, role: str, content: str) -> tuple[str, str] | None:
+    if not isinstance(entry, dict) or ROLES.get(str(entry.get(role))) is None:
+        return None
+    value = entry.get(content)
+    if isinstance(value, list):
+        # OpenAI's content parts; a part that is not text (an image) cannot be kept.
+        if any(not isinstance(part, dict) or part.get("type") != "text" for part in value):
+            return None
+        value = "".join(str(part.get("text", "")) for part in value)
+    return (ROLES[str(entry[role])], value) if isinstance(value, str) else None
+
+
+def _plain_turns(record: dict[str, Any]) -> list[str]:
+    turns = record.get("turns")
+    if isinstance(turns, list) and all(isinstance(turn, str) for turn in turns):
+        return list(turns)
+    for key in ("prompt", "question"):
+        if isinstance(record.get(key), str):
+            return [record[key]]
+    return []

@@ -1,0 +1,185 @@
+"""setup: the environments that a campaign names; adopted ones are verified, missing ones are built.
+
+Runs under any Python ≥ 3.9 of the host, so this module uses the standard library alone. A virtual environment cannot be
+moved, so it is built in place; a marker with the hash of its pins, written last, says that it is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from eagle3_backend.findings import Finding, FindingError, error
+from eagle3_backend.pipeline.artifacts import write_json
+from eagle3_backend.pipeline.environments import (
+    ADOPTED_IMPORTS,
+    SETS,
+    RequirementSet,
+    directory_of,
+    pin_hash,
+    python_of,
+)
+from eagle3_backend.stages.context import StageContext
+from eagle3_backend.stages.environment_build import Build, Commands, find_python
+
+MARKER = "eagle3-environment.json"
+KEEP_FREE = 1000**3
+"""Disk space that a build leaves free, bytes."""
+
+
+def run(context: StageContext) -> None:
+    """Make every environment of ``parameters.environments`` usable. Raises FindingError."""
+    entries: dict[str, dict[str, str]] = context.parameters.environments
+    workspace = str(context.workspace)
+    to_build = {
+        name: SETS[entry["set"]]
+        for name, entry in entries.items()
+        if not entry.get("python") and _known_set(name, entry) and not _is_whole(name, entry["set"], workspace)
+    }
+    commands = Commands(context)
+    summary: dict[str, Any] = {}
+    adoptable = {}
+    for name, requirements in list(to_build.items()):
+        # A directory without marker may still be whole: linked here by hand, or only the marker is lost.
+        versions = _versions_if_usable(python_of(name, entries[name], workspace), requirements, commands)
+        if versions is not None:
+            adoptable[name] = versions
+            del to_build[name]
+            _mark(name, requirements, workspace, versions)
+    _check_disk(context.workspace, to_build)
+    for name, entry in entries.items():
+        context.leave_if_asked()
+        if entry.get("python"):
+            summary[name] = _adopt(name, entry["python"], commands)
+        elif name in to_build:
+            summary[name] = _build(name, to_build[name], workspace, commands, context)
+        else:
+            summary[name] = _existing(name, entry, workspace)
+    context.journal.progress(len(entries), len(entries), "environments")
+    context.finish({"environments": summary})
+
+
+def _known_set(name: str, entry: Mapping[str, str]) -> bool:
+    """True, or FindingError for a set that is not known."""
+    if entry.get("set") not in SETS:
+        raise FindingError(
+            error(
+                "requirement_set_unknown",
+                f"There is no requirement set '{entry.get('set')}'.",
+                path=f"environments.{name}.set",
+                expected=sorted(SETS),
+                actual=entry.get("set"),
+                fix='Name one of these sets, or adopt an environment with python = "/path/bin/python".',
+            )
+        )
+    return True
+
+
+def _is_whole(name: str, set_name: str, workspace: str) -> bool:
+    """The marker says so and the interpreter is there: no import, a second setup takes no time."""
+    directory = Path(directory_of(name, set_name, workspace))
+    return _marker(directory).get("pins") == pin_hash(SETS[set_name]) and os.access(directory / "bin/python", os.X_OK)
+
+
+def _marker(directory: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((directory / MARKER).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def _mark(name: str, requirements: RequirementSet, workspace: str, versions: dict[str, str]) -> None:
+    path = Path(directory_of(name, requirements.name, workspace)) / MARKER
+    write_json(path, {"set": requirements.name, "pins": pin_hash(requirements), "versions": versions})
+
+
+def _check_disk(workspace: Path, to_build: Mapping[str, RequirementSet]) -> None:
+    needed = sum(requirements.bytes_needed for requirements in to_build.values())
+    free = shutil.disk_usage(workspace).free
+    if needed and free < needed + KEEP_FREE:
+        raise FindingError(
+            error(
+                "disk_space_insufficient",
+                f"The environments {', '.join(to_build)} need {needed / 1e9:.0f} GB and 1 GB to spare; "
+                f"{free / 1e9:.1f} GB are free at {workspace}.",
+                path=str(workspace),
+                expected=needed + KEEP_FREE,
+                actual=free,
+                fix="Free some space, move the workspace, or adopt environments that are there.",
+            )
+        )
+
+
+def _versions_if_usable(python: str, requirements: RequirementSet, commands: Commands) -> dict[str, str] | None:
+    """Versions of what must import, None when the environment is not there or not whole."""
+    if not os.access(python, os.X_OK):
+        return None
+    versions, problem = commands.verify(python, requirements.imports, requirements.device)
+    return None if problem or not _pins_match(requirements, versions) else versions
+
+
+def _pins_match(requirements: RequirementSet, versions: Mapping[str, str]) -> bool:
+    """Each exactly pinned module that was imported has the pinned version."""
+    for pin in (requirements.first, *requirements.packages):
+        name, _, version = pin.partition("==")
+        if version and name in versions and versions[name] != version:
+            return False
+    return True
+
+
+def _existing(name: str, entry: Mapping[str, str], workspace: str) -> dict[str, Any]:
+    marker = _marker(Path(directory_of(name, entry["set"], workspace)))
+    return {
+        "python": python_of(name, entry, workspace),
+        "set": entry["set"],
+        "built": False,
+        "versions": marker["versions"],
+    }
+
+
+def _adopt(name: str, python: str, commands: Commands) -> dict[str, Any]:
+    python = os.path.expanduser(python)
+    if not os.access(python, os.X_OK):
+        raise FindingError(
+            error(
+                "environment_missing",
+                f"The environment '{name}' names {python}, which is not there or not executable.",
+                path=f"environments.{name}.python",
+                actual=python,
+                fix='Correct the path, or let setup build it: set = "train-cpu" (or another set).',
+            )
+        )
+    versions, problem = commands.verify(python, ADOPTED_IMPORTS.get(name, ()), device="")
+    if problem:
+        raise FindingError(_broken(name, python, problem))
+    return {"python": python, "set": "", "built": False, "versions": versions}
+
+
+def _build(
+    name: str, requirements: RequirementSet, workspace: str, commands: Commands, context: StageContext
+) -> dict[str, Any]:
+    directory = Path(directory_of(name, requirements.name, workspace))
+    base = find_python(requirements, commands)
+    Build(directory, requirements, base, commands, context).run()
+    python = str(directory / "bin/python")
+    versions, problem = commands.verify(python, requirements.imports, requirements.device)
+    if not problem and requirements.command:
+        _, problem = commands.output([python, "-m", *requirements.command])
+    if problem:
+        raise FindingError(_broken(name, python, problem))
+    _mark(name, requirements, workspace, versions)
+    return {"python": python, "set": requirements.name, "built": True, "versions": versions}
+
+
+def _broken(name: str, python: str, problem: str) -> Finding:
+    return error(
+        "environment_broken",
+        f"The environment '{name}' ({python}) does not work: {problem}",
+        path=f"environments.{name}",
+        actual=problem,
+        fix="Read the lines above in this run's log; delete the environment's folder to have it built anew.",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 
 import pytest
 
@@ -114,6 +115,26 @@ def test_both_exported_layouts_are_accepted_alike_by_the_engine(make_laptop, pub
         low, _, high = interval(result, name)
         other_low, _, other_high = interval(ended.json["result"], name)
         assert other_low <= high and low <= other_high, name
+
+
+def test_serve_answers_through_the_tunnel_and_leaves_when_stopped(laptop, campaign):
+    served = laptop.call("run", "--through", "serve", "--json", timeout=600)
+    assert served.code == 0 and served.json["ended"]["state"] == "running", served.stderr[-4000:]
+    tunnel = laptop.begin("endpoint", "--json")
+    endpoint = json.loads(tunnel.stdout.readline())
+    request = urllib.request.Request(
+        f"{endpoint['base_url']}/chat/completions",
+        json.dumps(
+            {"model": endpoint["model"], "max_tokens": 16, "messages": [{"role": "user", "content": "Name a colour."}]}
+        ).encode(),
+        {"Content-Type": "application/json", "Authorization": f"Bearer {endpoint['api_key']}"},
+    )
+    with urllib.request.urlopen(request, timeout=120) as response:
+        answer = json.load(response)
+    assert answer["usage"]["completion_tokens"] > 0
+    assert laptop.call("stop", "serve", "--json").json["stages"]["serve"] == "stopped"
+    tunnel.communicate(timeout=60)
+    assert tunnel.returncode == 6
 
 
 def test_a_new_laptop_finds_the_campaign_as_it_is(make_laptop, published, campaign):

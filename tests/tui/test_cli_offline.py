@@ -42,7 +42,20 @@ def test_importing_the_command_line_loads_no_panel_no_link_and_no_validation():
 
 def test_help_names_every_command_and_the_exit_codes():
     text = call("--help").stdout
-    for name in ("run", "status", "attach", "stop", "resume", "logs", "metrics", "doctor", "hosts", "profiles", "demo"):
+    for name in (
+        "run",
+        "status",
+        "attach",
+        "stop",
+        "resume",
+        "logs",
+        "metrics",
+        "endpoint",
+        "doctor",
+        "hosts",
+        "profiles",
+        "demo",
+    ):
         assert f"\n  {name} " in text
     assert "130 interrupted" in text
 

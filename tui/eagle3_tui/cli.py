@@ -73,7 +73,9 @@ def show_panel(choice: Choice, *, autostart: str = "", mock: bool = False, ascii
     raise typer.Exit(status)
 
 
-for act in (runs.run, look.status, runs.attach, runs.stop, runs.resume, look.logs, look.metrics, look.doctor):
+for act in (runs.run, look.status, runs.attach, runs.stop, runs.resume):
+    app.command()(act)
+for act in (look.logs, look.metrics, look.endpoint, look.doctor):
     app.command()(act)
 app.add_typer(hosts.app, name="hosts")
 app.add_typer(settings.profiles, name="profiles")

@@ -109,7 +109,9 @@ def attach(
             output.say("Nothing is running in this campaign.")
             output.give({"stage": None, "active": False}, "")
             return
-        report(control, through, _watched(control, through, output), (), output)
+        view = control.snapshot().stage(through)
+        was_fresh = view is not None and view.fresh
+        report(control, through, _watched(control, through, output), output, fresh=was_fresh)
 
 
 def stop(
@@ -169,7 +171,8 @@ def finish(control: Control, through: str, started: Started, output: Output, *, 
         answer = {"stage": through, "fresh": False, "detached": True, "runs": list(started.runs)}
         output.give(answer, "\n".join(started.runs))
         return
-    report(control, through, _watched(control, through, output), started.runs, output)
+    outcome = _watched(control, through, output)
+    report(control, through, outcome, output, fresh=not started.runs, runs=started.runs)
 
 
 def _watched(control: Control, through: str, output: Output) -> Outcome:
@@ -180,14 +183,16 @@ def _watched(control: Control, through: str, output: Output) -> Outcome:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def report(control: Control, through: str, outcome: Outcome, runs: tuple[str, ...], output: Output) -> None:
+def report(
+    control: Control, through: str, outcome: Outcome, output: Output, *, fresh: bool, runs: tuple[str, ...] = ()
+) -> None:
     """Print how a chain ended; leaves with 6 when its last stage did not get there."""
     snapshot = control.snapshot()
     totals = cost(snapshot, through)
     answer = {
         "campaign": snapshot.campaign,
         "stage": through,
-        "fresh": outcome.reached and not runs,
+        "fresh": fresh,
         "reached": outcome.reached,
         "result": outcome.summary if outcome.reached else None,
         "runs": list(runs),
@@ -197,7 +202,7 @@ def report(control: Control, through: str, outcome: Outcome, runs: tuple[str, ..
     }
     output.give(answer, _result_text(through, outcome, totals) if outcome.reached else "")
     if outcome.reached:
-        output.say(f"{through} is fresh: nothing to do." if not runs else f"{through} is done.")
+        output.say(f"{through} is fresh: nothing to do." if fresh else f"{through} is {outcome.state.value}.")
         raise typer.Exit(OK)
     output.findings(outcome.findings)
     remark = f" ({clean(outcome.remark)})" if outcome.remark else ""

@@ -73,10 +73,10 @@ def show_panel(choice: Choice, *, autostart: str = "", mock: bool = False, ascii
     raise typer.Exit(status)
 
 
-for act in (runs.run, look.status, runs.attach, runs.stop, runs.resume):
-    app.command()(act)
-for act in (look.logs, look.metrics, look.endpoint, look.doctor):
-    app.command()(act)
+_ACTS = (runs.run, runs.attach, runs.stop, runs.resume)
+_LOOKS = (look.status, look.logs, look.metrics, look.endpoint, look.doctor)
+for function in (*_ACTS, *_LOOKS):
+    app.command()(function)
 app.add_typer(hosts.app, name="hosts")
 app.add_typer(settings.profiles, name="profiles")
 app.add_typer(settings.config, name="config")

@@ -222,6 +222,7 @@ class Generation:
     def finish(self) -> None:
         """Judge what came out and write the manifest."""
         context, rows = self.context, {split: list(file.rows.values()) for split, file in self.answers.items()}
+        everything = [row for found in rows.values() for row in found]
         reasons = Counter(row["reason"] for row in self.dropped.rows.values())
         if reasons["prompt_too_long"]:
             context.report(
@@ -261,10 +262,8 @@ class Generation:
         context.finish(
             {
                 **{split: len(found) for split, found in rows.items()},
-                "tokens": sum(len(row["input_ids"]) for found in rows.values() for row in found),
-                "answer_tokens": sum(
-                    end - start for r in rows.values() for row in r for start, end in row["loss_mask"]
-                ),
+                "tokens": sum(len(row["input_ids"]) for row in everything),
+                "answer_tokens": sum(end - start for row in everything for start, end in row["loss_mask"]),
                 "dropped": dict(reasons),
                 "errors": len(self.errors.rows),
                 "modes": dict(modes),

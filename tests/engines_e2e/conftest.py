@@ -94,9 +94,11 @@ class Laptop:
         return {stage["name"]: stage for stage in self.call("status", "--json").json["stages"]}
 
     def stored_journal(self, run: str, attempt: int) -> list[str]:
-        """The laptop's copy of a journal, line by line."""
+        """The laptop's copy of a journal, line by line; empty before anything is stored."""
         identity = json.loads((self.workspace / ".eagle3" / "workspace.json").read_text())["id"]
-        (path,) = (self.home / "state").rglob("*.sqlite")
+        path = next((self.home / "state").rglob("*.sqlite"), None)
+        if path is None:
+            return []
         store = Store(path)
         try:
             return [line.text for line in store.lines(Key(identity, run, attempt))]

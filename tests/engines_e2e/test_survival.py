@@ -41,6 +41,7 @@ def test_the_chain_survives_its_laptop_and_every_gateway(smoke, make_laptop, too
     # Another laptop attaches; its gateways are killed under it.
     other = make_laptop(*smoke.settings)
     watching = other.begin("attach", "export", "--smoke", "--json")
+    tools.wait_until(lambda: other.stored_journal(plan["generate"]["run"], 1), 60, "the following of the journal")
     for _ in range(GATEWAY_KILLS):
         (gateway, *_) = tools.wait_until(lambda: tools.gateways_of(watching), 60, "a gateway")
         gateway.kill()

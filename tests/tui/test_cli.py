@@ -182,20 +182,21 @@ def test_dry_run_prints_the_script_and_starts_nothing(call):
     assert not any(isinstance(command, ask.Start) for command in result.control.asked)
 
 
-def test_stop_waits_until_the_stage_has_left(call):
+def test_stop_all_asks_what_is_at_work_and_waits_until_it_has_left(call):
     running = StageView("train", "Training", RunState.RUNNING)
     views = [running, replace(running, state=RunState.STOPPING), replace(running, state=RunState.STOPPED)]
 
     class Control(FakeControl):
         def snapshot(self):
-            return replace(self.view, stages=(views.pop(0) if len(views) > 1 else views[0],))
+            queued = StageView("export", "", RunState.QUEUED if len(views) > 1 else RunState.BLOCKED)
+            return replace(self.view, stages=(views.pop(0) if len(views) > 1 else views[0], queued))
 
     control = Control({ask.Stop: RunState.STOPPING})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(places, "open_control", lambda: control)
         result = CliRunner().invoke(app, ["stop", "--all", "--json"])
     assert json.loads(result.stdout) == {"stages": {"train": "stopped"}}
-    assert ask.Stop("train") in control.asked
+    assert [command for command in control.asked if isinstance(command, ask.Stop)] == [ask.Stop("train")]
 
 
 @pytest.mark.parametrize("argv", [("stop",), ("stop", "train", "--all"), ("run",), ("run", "--through", "trian")])

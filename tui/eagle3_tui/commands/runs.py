@@ -131,8 +131,9 @@ def stop(
         raise typer.BadParameter("name a stage, or give --all")
     choice = choose(context, profile, settings, no_input)
     with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
-        active = [view.name for view in control.snapshot().stages if view.state.is_active]
-        names = active if everything else [str(stage)]
+        # What is queued behind a stopped stage does not start.
+        views = [view for view in control.snapshot().stages if view.state is not RunState.QUEUED]
+        names = [view.name for view in views if view.state.is_active] if everything else [str(stage)]
         for name in names:
             control.submit(Stop(name)).result()
         states = _wait_for_end(control, names, output)

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import tomllib
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -210,23 +210,27 @@ def load(path: Path) -> Profile:
     for name in document.stages:
         if name not in STAGES:
             found.append(_unknown_key(f"stages.{name}", name, list(STAGES)))
+    facts = _facts(document)
     for name in STAGES:
         try:
-            parameters[name] = _validate_stage(name, document.stages.get(name, {}), "stages.")
+            parameters[name] = _validate_stage(
+                name, {**document.stages.get(name, {}), **facts.get(name, {})}, "stages."
+            )
         except FindingError as problem:
             found += problem.findings
     found += _host_findings(document)
     if found:
         raise FindingError(*found)
-    parameters["setup"] = replace(
-        parameters["setup"],
-        environments={
-            name: {key: value for key, value in entry.model_dump().items() if value}
-            for name, entry in document.environments.items()
-        },
-    )
-    parameters["target"] = replace(parameters["target"], **document.target.model_dump())
     return Profile(path, document, parameters)
+
+
+def _facts(document: _Document) -> dict[str, dict[str, Any]]:
+    """Stage parameters that the profile says in tables of their own."""
+    environments = {
+        name: {key: value for key, value in entry.model_dump().items() if value}
+        for name, entry in document.environments.items()
+    }
+    return {"setup": {"environments": environments}, "target": document.target.model_dump()}
 
 
 def _host_findings(document: _Document) -> list[Finding]:

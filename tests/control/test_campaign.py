@@ -69,6 +69,8 @@ def test_progress_metrics_log_and_events_of_a_stage_at_work_are_in_the_snapshot(
     assert snapshot.log.stage == "train" and snapshot.log.lines == ("train step 0", "train step 1")
     campaign.ask(control, FollowLog("vocab"))
     assert wait_until(control, lambda now: now.log.stage == "vocab" and now.log.lines).log.lines[-1] == "vocab step 3"
+    campaign.ask(control, FollowLog("bench"))
+    assert wait_until(control, lambda now: now.log.stage == "bench").log.lines == ()
     hold.unlink()
     campaign.ask(control, Await("train"))
     assert ("vocab", "artifact") in {(event.source, event.kind) for event in told}

@@ -52,7 +52,7 @@ async def start(campaign: Campaign, through: str, only: bool, restart: bool, acc
     spec = build_chain(
         stages, campaign.plan, campaign.profile.parameters, ground_of(campaign), accept, forecasts.works_of(campaign)
     )
-    campaign.findings = tuple(demote(await preflight(campaign, stages), accept))
+    campaign.judge(demote(await preflight(campaign, stages), accept))
     errors = [finding for finding in campaign.findings if finding.severity is Severity.ERROR]
     if errors:
         raise FindingError(*errors)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from eagle3_backend.control.following import Followed, Following
-from eagle3_backend.control.snapshot import Event, Gpu, HostView, Machine, Snapshot, StageView
+from eagle3_backend.control.snapshot import Event, Gpu, HostView, LogView, Machine, Snapshot, StageView
 from eagle3_backend.control.views import Survey, older_outputs, stage_views, state_of
 from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.pipeline.plan import CampaignPlan, plan_campaign
@@ -150,6 +151,11 @@ class Campaign:
         folds = self.following.folds if self.following else {}
         return stage_views(self.plan, self.survey, folds, live=self.live, now=time.monotonic())
 
+    def judge(self, findings: Sequence[Finding]) -> None:
+        """Show these findings as those of the last start that was asked for."""
+        self.findings = tuple(findings)
+        self._changed()
+
     def is_serving(self, view: StageView) -> bool:
         """Whether a service has answered a real completion and is still at work."""
         fold = self.following.folds.get((view.run, view.attempt)) if self.following else None
@@ -162,7 +168,7 @@ class Campaign:
 
     def picture(self, version: int) -> Snapshot:
         following = self.following
-        log = following.log.view() if following and following.log else Snapshot().log
+        log = following.log.view() if following and following.log else LogView(self.chosen_log)
         return Snapshot(
             version=version,
             campaign=self.plan.campaign,
@@ -214,10 +220,10 @@ class Campaign:
             attempts = self._attempts()
             self.following.reconcile(attempts, self._log_choice(attempts), group)
             busy = any(not followed.ended for followed in attempts)
-            try:
-                await asyncio.wait_for(self._news.wait(), BUSY_SECONDS if busy else IDLE_SECONDS)
-            except TimeoutError:
-                pass
+            # Not wait_for: before Python 3.12 it swallows a cancellation that meets the news, and this never ends.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BUSY_SECONDS if busy else IDLE_SECONDS):
+                    await self._news.wait()
 
     async def _take_survey(self) -> None:
         self._surveys_begun += 1

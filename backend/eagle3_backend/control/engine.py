@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from eagle3_backend.control.commands import Command
 from eagle3_backend.control.snapshot import Event, Snapshot
+from eagle3_backend.findings import FindingError
 
 if TYPE_CHECKING:
     from eagle3_backend.control.desk import Desk
@@ -63,11 +64,18 @@ class Control:
 
     async def _answer(self, command: Command) -> Any:
         desk = await asyncio.shield(self._desk)
-        answer = await desk.handle(command)
-        # Whoever has the answer finds what it changed in the snapshot, too.
+        try:
+            answer = await desk.handle(command)
+        except FindingError:
+            await self._shown()
+            raise
+        await self._shown()
+        return answer
+
+    async def _shown(self) -> None:
+        """Whoever has an answer, or a refusal, finds what it changed in the snapshot, too."""
         async with self._published:
             await self._published.wait_for(lambda: not self._dirty.is_set())
-        return answer
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -115,7 +115,10 @@ class Following:
         for followed in attempts:
             if followed.attempt not in self._complete:
                 self._ensure("journal", followed, self._follow_journal, group)
-        if log is not None:
+        if log is None:
+            self._cancel(lambda file, _: file == "log")
+            self.log = None
+        else:
             if self.log is None or self.log.key != self.key(*log.attempt):
                 self._cancel(lambda file, _: file == "log")
                 self.log = LogTail(log.stage, self.key(*log.attempt), self.segments(*log.attempt))

@@ -4,7 +4,15 @@ import json
 from pathlib import Path
 
 from eagle3_backend.stages.bench_client import Prompt
-from eagle3_backend.stages.bench_prompts import alternating, evenly, prompts_of, read_rows, set_hash, training_texts
+from eagle3_backend.stages.bench_prompts import (
+    alternating,
+    evenly,
+    prompts_of,
+    read_rows,
+    sample,
+    set_hash,
+    training_texts,
+)
 
 
 def prompts(**counts: int) -> list[Prompt]:
@@ -28,6 +36,12 @@ def test_the_choice_repeats_with_the_seed_and_changes_with_it() -> None:
     assert evenly(everything, 10, seed=1) != evenly(everything, 10, seed=2)
 
 
+def test_a_sample_keeps_the_mixture_of_the_whole() -> None:
+    chosen = sample(prompts(common=900, rare=100), 200, seed=1)
+    assert len(set(chosen)) == 200
+    assert 5 <= sum(each.source == "rare" for each in chosen) <= 40
+
+
 def test_more_prompts_than_there_are_gives_all_of_them() -> None:
     assert len(evenly(prompts(alpaca=3), 120, seed=0)) == 3
 
@@ -40,6 +54,11 @@ def test_speed_prompts_alternate_between_the_sets() -> None:
 def test_only_the_first_turn_is_asked() -> None:
     (prompt,) = prompts_of([{"id": 81, "source": "mt_bench", "turns": ["First.", "Second."]}])
     assert prompt == Prompt("81", "mt_bench", "First.")
+
+
+def test_a_system_message_goes_before_the_user() -> None:
+    (prompt,) = prompts_of([{"id": 1, "source": "chat", "turns": ["Hello."], "system": "Be brief."}])
+    assert [message["role"] for message in prompt.messages] == ["system", "user"]
 
 
 def test_training_texts_are_the_turns_and_all_messages(tmp_path: Path) -> None:

@@ -90,10 +90,14 @@ def _drafter(context: StageContext) -> Path:
 def _choose(context: StageContext) -> _Asked:
     """The prompts to ask; an empty set is reported. Raises FindingError when there is none at all."""
     parameters = context.parameters
-    sets = {}
-    for name, file in SETS.items():
-        found = bench_prompts.prompts_of(bench_prompts.read_rows(context.inputs["prompts"] / file))
-        sets[name] = bench_prompts.evenly(found, getattr(parameters, name), parameters.seed)
+    found = {
+        name: bench_prompts.prompts_of(bench_prompts.read_rows(context.inputs["prompts"] / file))
+        for name, file in SETS.items()
+    }
+    sets = {
+        "in_domain": bench_prompts.sample(found["in_domain"], parameters.in_domain, parameters.seed),
+        "published": bench_prompts.evenly(found["published"], parameters.published, parameters.seed),
+    }
     if not any(sets.values()):
         raise FindingError(
             error(

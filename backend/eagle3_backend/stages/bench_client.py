@@ -17,11 +17,17 @@ POLL = 0.2
 
 @dataclass(frozen=True)
 class Prompt:
-    """One user message, the first of its conversation."""
+    """One user message, the first of its conversation, after the ``system`` message where there is one."""
 
     id: str
     source: str
     text: str
+    system: str = ""
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": self.text}]
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class Client:
         """Greedy answer to one user message."""
         body = {
             "model": SERVED_NAME,
-            "messages": [{"role": "user", "content": prompt.text}],
+            "messages": prompt.messages,
             "temperature": 0,
             "max_tokens": max_new_tokens,
             "return_token_ids": True,

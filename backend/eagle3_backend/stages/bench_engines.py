@@ -31,6 +31,7 @@ class BenchEngines:
         self.timings: dict[str, float] = {}
         self._total = total
         self._done = 0
+        self._begin = 0.0
         self._running: list[EngineProcess] = []
 
     @contextmanager
@@ -69,10 +70,12 @@ class BenchEngines:
         """
         answers: dict[Prompt, Answer] = {}
         accepted = steps = 0
+        self._begin = self._begin or time.monotonic()
         try:
             for answer in ask_all(client, prompts, self.parameters.max_new_tokens, concurrency, self.watch):
                 self._done += 1
-                self.context.journal.progress(self._done, self._total, "answers")
+                rate = self._done / (time.monotonic() - self._begin)
+                self.context.journal.progress(self._done, self._total, "answers", rate)
                 if isinstance(answer, Refusal):
                     self.context.report(_refused(answer))
                     continue

@@ -23,7 +23,16 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def prompts_of(rows: Iterable[Mapping[str, Any]]) -> list[Prompt]:
     """The first user message of each row: later turns would need answers that are not there yet."""
-    return [Prompt(str(row["id"]), str(row["source"]), row["turns"][0]) for row in rows if row["turns"]]
+    return [
+        Prompt(str(row["id"]), str(row["source"]), row["turns"][0], row.get("system", ""))
+        for row in rows
+        if row["turns"]
+    ]
+
+
+def sample(prompts: Sequence[Prompt], count: int, seed: int) -> list[Prompt]:
+    """``count`` prompts at most in seeded order: the kinds of prompts are mixed as they are in the whole."""
+    return random.Random(seed).sample(prompts, min(count, len(prompts)))
 
 
 def evenly(prompts: Sequence[Prompt], count: int, seed: int) -> list[Prompt]:
@@ -55,5 +64,5 @@ def training_texts(prompts: Path, conversations: Path) -> Iterator[str]:
 
 def set_hash(sets: Mapping[str, Sequence[Prompt]]) -> str:
     """Hash of the prompts asked, in order: figures of different hashes are not figures of one test."""
-    text = json.dumps({name: [(prompt.id, prompt.text) for prompt in prompts] for name, prompts in sets.items()})
+    text = json.dumps({name: [prompt.messages for prompt in prompts] for name, prompts in sets.items()})
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.findings import Finding, FindingError, error
+from eagle3_backend.findings import Finding, FindingError, error, warning
 
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 """Speakers of both formats; anything else (tools, functions) makes a record unreadable here."""
@@ -83,7 +83,7 @@ def read_file(path: Path) -> tuple[list[Conversation], list[Finding]]:
             found.append(conversation)
         else:
             bad.append(
-                error(
+                warning(
                     "prompt_record_invalid",
                     f"{path.name}, {place}: not a conversation in a known format.",
                     path=f"{path.name}:{place}",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from eagle3_backend.findings import Finding, FindingError, Severity, error, warning
+from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.pipeline.parameters import PromptsParameters
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.conversations import Conversation, read_file
@@ -51,7 +51,7 @@ def _read_all(files: Iterable[Path], context: StageContext, counts: Counter[str]
     for path in files:
         conversations, bad = read_file(path)
         for finding in bad[:SHOWN_RECORDS]:
-            context.report(warning(**{**finding.to_json(), "severity": Severity.WARNING}))
+            context.report(finding)
         if bad:
             counts["invalid"] += len(bad)
             context.journal.note(f"{path.name}: {len(bad)} records are no conversations")
@@ -65,7 +65,8 @@ def _without_doubles(conversations: Iterable[Conversation], counts: Counter[str]
     """The first of each normal text."""
     found: dict[str, Conversation] = {}
     for conversation in conversations:
-        counts["duplicate"] += conversation.id in found
+        if conversation.id in found:
+            counts["duplicate"] += 1
         found.setdefault(conversation.id, conversation)
     return list(found.values())
 

@@ -1,0 +1,87 @@
+"""One attempt of a stage as it lies on a host, for tests that run stages in this process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3_backend.pipeline.artifacts import read_manifest
+from eagle3_backend.pipeline.stages import STAGES
+from eagle3_backend.stages.context import StageContext
+
+STAND_IN = Path(__file__).parent / "stand_in_target.py"
+
+
+class Attempt(StageContext):
+    """A stage context that remembers what it was told, beside writing it to the journal."""
+
+    def lines(self, kind: str) -> list[dict[str, Any]]:
+        text = (self.run_directory / "journal.jsonl").read_text(encoding="utf-8")
+        return [line for line in map(json.loads, text.splitlines()) if line["kind"] == kind]
+
+    def codes(self) -> list[str]:
+        return [line["code"] for line in self.lines("finding")]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        manifest = read_manifest(self.output)
+        assert manifest is not None
+        return dict(manifest["summary"])
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.output / name).read_text(encoding="utf-8").splitlines()]
+
+    def ask_to_leave(self) -> None:
+        self._stop.set()
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Callable[..., Attempt]:
+    """Make the next attempt of a stage: ``attempt("prompts", {"files": [path]}, holdout=2)``."""
+    numbers: dict[str, int] = {}
+
+    def make(stage: str, inputs: dict[str, Any] | None = None, engine: Any = None, **parameters: Any) -> Attempt:
+        numbers[stage] = numbers.get(stage, 0) + 1
+        directory = tmp_path / "w/.eagle3/runs" / stage / str(numbers[stage])
+        directory.mkdir(parents=True)
+        plain = {
+            kind: [str(path) for path in value] if isinstance(value, list) else str(value)
+            for kind, value in (inputs or {}).items()
+        }
+        accepted = parameters.pop("accepted", [])
+        spec = {
+            "run": stage,
+            "stage": stage,
+            "stage_version": 1,
+            "fingerprint": "f" * 16,
+            "parameters": asdict(STAGES[stage].parameters(**parameters)),
+            "inputs": plain,
+            "output": str(tmp_path / "w/campaign" / stage / "f"),
+            "engine": engine,
+            "environment": STAGES[stage].environment,
+            "payload": "p",
+            "accepted": accepted,
+        }
+        (directory / "spec.json").write_text(json.dumps(spec))
+        context = Attempt(directory)
+        context.output.mkdir(parents=True, exist_ok=True)
+        return context
+
+    return make
+
+
+@pytest.fixture
+def stand_in() -> Callable[..., dict[str, Any]]:
+    """The launch plan of a program that behaves like vLLM with a tiny target (`stand_in_target.py`)."""
+
+    def plan(**variables: str) -> dict[str, Any]:
+        argv = [sys.executable, str(STAND_IN), "{model}", "--port", "{port}"]
+        return {"engine": "vllm", "device": "cpu", "argv": argv, "env": variables, "reasons": {}}
+
+    return plan

@@ -46,7 +46,7 @@ class Answered(Message):
 class Panel(App[None], inherit_bindings=False):
     """Only routes: screens draw, `source` works."""
 
-    CSS_PATH = "theme/panel.tcss"
+    CSS_PATH = Path(__file__).parent / "theme" / "panel.tcss"
     BINDINGS = bindings("all")
     ENABLE_COMMAND_PALETTE = False
     TITLE = "eagle3-tui"

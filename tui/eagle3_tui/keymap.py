@@ -56,7 +56,7 @@ KEYS = (
     Key("no", ("escape", "n"), "dialog", "Dialogs", "back", "leave it as it is", "", 0, "no"),
     Key("other", ("tab", "left", "right"), "start", "Dialogs", "other", "the other last stage of the chain", "", 0,
         "other"),
-    Key("now", ("x", "enter"), "grace", "Dialogs", "now", "stop at once instead of after the grace time", "", 0, "now"),
+    Key("now", ("x",), "grace", "Dialogs", "now", "stop at once instead of after the grace time", "", 0, "now"),
     Key("once", ("a",), "host key", "Dialogs", "accept once", "trust this key for this link only", "", 0, "once"),
     Key("save", ("s",), "host key", "Dialogs", "save", "trust this key and write it to known_hosts", "", 0, "save"),
     Key("copy", ("y",), "message", "Dialogs", "copy", "copy the text of the dialog", "", 0, "copy"),
@@ -69,11 +69,10 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
     "stage": ("list", "scroll", "stage", "run", "all"),
     "stage log": ("log", "list", "scroll", "stage", "run", "all"),
     "help": ("list", "scroll", "stage", "all"),
-    "confirm": ("confirm", "dialog"),
-    "start": ("confirm", "dialog", "start"),
-    "grace": ("grace", "dialog"),
-    "host key": ("host key", "dialog"),
-    "message": ("message", "dialog"),
+    "start dialog": ("confirm", "start", "dialog", "list", "scroll"),
+    "stop dialog": ("confirm", "grace", "dialog", "list", "scroll"),
+    "host key dialog": ("host key", "dialog", "list", "scroll"),
+    "message dialog": ("message", "dialog", "list", "scroll"),
 }
 """What has the focus, and the scopes whose keys work then; a key means one thing in each of these."""
 

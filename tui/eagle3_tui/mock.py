@@ -91,6 +91,8 @@ class MockSource:
         return None
 
     def parameters(self, stage: str) -> Mapping[str, Any]:
+        if stage not in STAGES:
+            return {}
         kind = STAGES[stage].parameters
         return {entry.name: getattr(kind(), entry.name) for entry in fields(kind)}
 
@@ -99,7 +101,7 @@ class MockSource:
         outcome: Future[Any] = Future()
         try:
             outcome.set_result(self._act(command))
-        except FindingError as problem:
+        except Exception as problem:
             outcome.set_exception(problem)
         self._changes += 1
         return outcome

@@ -57,6 +57,15 @@ class PanelScreen(Screen[None]):
     def on_descendant_focus(self) -> None:
         self.hint()
 
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._keep_focus)
+
+    def _keep_focus(self) -> None:
+        """A panel that was hidden for a while lost the focus: give it to the first one again."""
+        if self.focused is None and self.is_current:
+            self.focus_next(".panel")
+            self.hint()
+
     def on_screen_resume(self) -> None:
         self.show(self.panel.picture)
 

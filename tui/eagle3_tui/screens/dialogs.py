@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 WIDTH = 72
 GRACE_SECONDS = 5
+READ = ("dialog", "list", "scroll")
+"""The scopes of every dialog: leaving it, and scrolling where it is longer than the terminal."""
 
 
 class Dialog(ModalScreen[Answer]):
@@ -54,9 +56,9 @@ class Dialog(ModalScreen[Answer]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="box", classes=self.severity, can_focus=False) as box:
             box.border_title = Text(clean(self.heading, 60))  # a Text is never read as markup
+            yield Static(id="keys")
             yield Static(id="text")
             yield from self.more()
-            yield Static(id="keys")
 
     def more(self) -> ComposeResult:
         """Widgets between the text and the keys."""
@@ -83,11 +85,33 @@ class Dialog(ModalScreen[Answer]):
     def action_no(self) -> None:
         self.dismiss(None)
 
+    @property
+    def _box(self) -> VerticalScroll:
+        return self.query_one("#box", VerticalScroll)
+
+    def action_up(self) -> None:
+        self._box.scroll_up(animate=False)
+
+    def action_down(self) -> None:
+        self._box.scroll_down(animate=False)
+
+    def action_page_back(self) -> None:
+        self._box.scroll_page_up(animate=False)
+
+    def action_page_on(self) -> None:
+        self._box.scroll_page_down(animate=False)
+
+    def action_first(self) -> None:
+        self._box.scroll_home(animate=False)
+
+    def action_last(self) -> None:
+        self._box.scroll_end(animate=False)
+
 
 class StartDialog(Dialog[str]):
     """Which chain to start; answers with its last stage."""
 
-    BINDINGS = bindings("confirm", "dialog", "start")
+    BINDINGS = bindings("confirm", "start", *READ)
     keys = ("confirm", "start", "dialog")
     heading = "Start"
     yes = "start"
@@ -130,43 +154,36 @@ class StartDialog(Dialog[str]):
 class StopDialog(Dialog[bool]):
     """Confirm a stop, then wait a few seconds in which it can be taken back."""
 
-    BINDINGS = bindings("confirm", "dialog")
+    BINDINGS = bindings("confirm", "grace", *READ)
     severity = "warning"
     yes = "stop"
 
     def __init__(self, stage: str) -> None:
         super().__init__()
-        self._stage = stage
-        self.heading = f"Stop {stage}"
+        self._stage = clean(stage, 40)
+        self._left = 0
+        self.heading = f"Stop {clean(stage, 40)}"
 
     def body(self) -> list[Text]:
+        if self._left:
+            return [self.look.line((f"{self._stage} is asked to stop in {self._left} s", "warn bold")), Text("")]
         words = f"{self._stage} saves its work and leaves; it can be resumed. What is queued behind it does not start."
         return [*wrapped(self.look, words, self.room), Text("")]
 
+    def shown_keys(self) -> list[Key]:
+        return in_scope("grace", "dialog") if self._left else in_scope("confirm", "dialog")
+
     def action_yes(self) -> None:
-        self.app.switch_screen(GraceDialog(self._stage))
-
-
-class GraceDialog(Dialog[bool]):
-    """The seconds before the stop is sent."""
-
-    BINDINGS = bindings("grace", "dialog")
-    keys = ("grace", "dialog")
-    severity = "warning"
-
-    def __init__(self, stage: str) -> None:
-        super().__init__()
-        self._stage = stage
+        if self._left:
+            self.dismiss(True)
+            return
         self._left = GRACE_SECONDS
-        self.heading = f"Stopping {stage}"
-
-    def on_mount(self) -> None:
-        super().on_mount()
         self.set_interval(1.0, self._second)
+        self.renew()
 
-    def body(self) -> list[Text]:
-        words = f"{self._stage} is asked to stop in {self._left} s"
-        return [self.look.line((words, "warn bold")), Text("")]
+    def action_now(self) -> None:
+        if self._left:
+            self.dismiss(True)
 
     def _second(self) -> None:
         self._left -= 1
@@ -175,12 +192,9 @@ class GraceDialog(Dialog[bool]):
         else:
             self.renew()
 
-    def action_now(self) -> None:
-        self.dismiss(True)
-
 
 class RestartDialog(Dialog[bool]):
-    BINDINGS = bindings("confirm", "dialog")
+    BINDINGS = bindings("confirm", *READ)
     severity = "warning"
     yes = "restart"
 
@@ -202,7 +216,7 @@ class RestartDialog(Dialog[bool]):
 class MessageDialog(Dialog[bool]):
     """Findings or words that only need to be read."""
 
-    BINDINGS = bindings("message", "dialog")
+    BINDINGS = bindings("message", *READ)
     keys = ("message", "dialog")
     severity = "error"
 
@@ -228,7 +242,7 @@ class MessageDialog(Dialog[bool]):
 class HostKeyDialog(Dialog[str]):
     """An unknown host key: accept it once, save it, or (the default) cancel. Answers "once" or "save"."""
 
-    BINDINGS = bindings("host key", "dialog")
+    BINDINGS = bindings("host key", *READ)
     keys = ("host key", "dialog")
     severity = "warning"
     heading = "Unknown host key"

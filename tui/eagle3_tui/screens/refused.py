@@ -8,7 +8,7 @@ from textual.widgets import Input
 
 from eagle3_backend.findings import Finding, Severity
 from eagle3_tui.bindings import bindings
-from eagle3_tui.screens.dialogs import Dialog
+from eagle3_tui.screens.dialogs import READ, Dialog
 from eagle3_tui.text import clean
 from eagle3_tui.widgets.facts import finding_lines, wrapped
 
@@ -16,7 +16,7 @@ from eagle3_tui.widgets.facts import finding_lines, wrapped
 class RefusedDialog(Dialog[tuple[str, ...]]):
     """Answers with the codes that were accepted: all that block, each typed."""
 
-    BINDINGS = bindings("dialog")
+    BINDINGS = bindings(*READ)
     keys = ("dialog",)
     severity = "error"
     heading = "Refused"

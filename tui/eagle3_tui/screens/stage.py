@@ -41,7 +41,7 @@ class Facts(Scroller):
 
     def title(self, width: int) -> Text:
         part: StagePart | None = self.part
-        return Text(part.view.name if part and part.view else "Stage")
+        return Text(clean(part.view.name, 40) if part and part.view else "Stage")
 
     def all_lines(self, width: int) -> list[Text]:
         part: StagePart | None = self.part

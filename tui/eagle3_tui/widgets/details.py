@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from eagle3_backend.control.snapshot import StageView
+from eagle3_tui.text import clean
 from eagle3_tui.widgets.facts import stage_lines
 from eagle3_tui.widgets.picture import Picture
 
@@ -12,7 +13,7 @@ from eagle3_tui.widgets.picture import Picture
 class Details(Picture):
     def title(self, width: int) -> Text:
         view: StageView | None = self.part
-        return Text(view.name if view is not None else "Stage")
+        return Text(clean(view.name, 40) if view is not None else "Stage")
 
     def lines(self, width: int, height: int) -> list[Text]:
         view: StageView | None = self.part

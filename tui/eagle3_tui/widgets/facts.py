@@ -42,7 +42,7 @@ def reason(view: StageView) -> str:
     if view.remark:
         return clean(view.remark)
     if view.outdated_by and not view.state.is_active:
-        return "out of date: " + ", ".join(clean(name, 32) for name in view.outdated_by)
+        return ", ".join(clean(name, 32) for name in view.outdated_by) + " changed"
     if view.blocked_by:
         return "needs " + ", ".join(clean(name, 32) for name in view.blocked_by)
     finding = worst_finding(view)
@@ -74,9 +74,10 @@ def finding_lines(finding: Finding, look: Look, width: int) -> list[Text]:
     path = f"  {clean(finding.path, 120)}" if finding.path else ""
     lines = [look.line((f"{glyph} {finding.severity.value} {clean(finding.code, 80)}", f"{role} bold"), (path, "dim"))]
     if finding.expected is not None or finding.actual is not None:
-        lines += wrapped(
-            look, f"expected {_plain(finding.expected)}, found {_plain(finding.actual)}", width, "text", "  "
-        )
+        told = [f"expected {_plain(finding.expected)}", f"found {_plain(finding.actual)}"]
+        together = ", ".join(told)
+        for words in [together] if cell_len(together) + 2 <= width else told:
+            lines += wrapped(look, words, width, "text", "  ")
     lines += wrapped(look, clean(finding.message, 2000), width, "text", "  ")
     if finding.fix:
         lines += wrapped(look, f"{look.glyph('to')} {clean(finding.fix, 1000)}", width, "accent", "  ")
@@ -103,18 +104,18 @@ def _plain(value: Any) -> str:
     return "nothing" if value is None else clean(value, 300)
 
 
-def summary_pairs(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A summary as name and value, nested names joined with dots; long ones are cut."""
+def summary_pairs(summary: Mapping[str, Any], depth: int = 0) -> list[tuple[str, str]]:
+    """A summary as name and value, nested ones indented; a mean with its interval is one value."""
     pairs: list[tuple[str, str]] = []
-
-    def add(prefix: str, value: Any, depth: int) -> None:
-        if isinstance(value, Mapping) and depth < 3 and value:
-            for name, inner in value.items():
-                add(f"{prefix}.{name}" if prefix else str(name), inner, depth + 1)
-        else:
-            pairs.append((clean(prefix, 60), _value(prefix, value)))
-
-    add("", summary, 0)
+    for key, value in summary.items():
+        name = "  " * depth + clean(key, 60)
+        if not isinstance(value, Mapping):
+            pairs.append((name, _value(str(key), value)))
+        elif value.keys() >= {"mean", "low", "high"}:
+            mean, low, high = (_value("", value[part]) for part in ("mean", "low", "high"))
+            pairs.append((name, f"{mean} ({low} to {high})"))
+        elif depth < 4:
+            pairs += [(name, ""), *summary_pairs(value, depth + 1)]
     return pairs
 
 
@@ -122,7 +123,7 @@ def _value(name: str, value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower() if value is not None else "-"
     if isinstance(value, int | float):
-        return size(value) if name.rpartition(".")[2].endswith("bytes") else number(float(value))
+        return size(value) if name.endswith("bytes") else number(float(value))
     if isinstance(value, list | tuple):
         return clean(", ".join(_value("", one) for one in value[:12]), 200)
     return clean(value, 200)

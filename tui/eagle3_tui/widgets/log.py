@@ -93,7 +93,7 @@ class LogTail(ScrollView, can_focus=True):
         facts = ["Log", clean(part.stage, 32), f"attempt {part.attempt}" if part.attempt else ""]
         facts.append(size(part.bytes) if part.bytes else "")
         facts.append(f"follow {look.glyph('down')}" if self.follow else "f follows")
-        words = look.remote(shorten(look.joined(facts), max(1, self.size.width - 4), look.glyph("more")))
+        words = look.remote(shorten(look.joined(facts), max(1, self.outer_size.width - 6), look.glyph("more")))
         if self.border_title is None or Text(words).plain != self._words:
             self._words = words
             self.border_title = Text(words)  # a Text is never read as markup

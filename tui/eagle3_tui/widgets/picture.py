@@ -72,7 +72,8 @@ class Picture(Widget):
         self._set_title()
 
     def _set_title(self) -> None:
-        title = self.title(max(0, self.size.width - 2))
+        # Textual keeps two corners, two edges and two blanks.
+        title = self.title(max(0, self.outer_size.width - 6))
         if title is not None and title.markup != self._title:
             self._title = title.markup
             self.border_title = title if title.plain else None  # a Text is never read as markup

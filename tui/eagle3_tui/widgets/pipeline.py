@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.message import Message
 
@@ -207,14 +208,16 @@ class Pipeline(Picture, can_focus=True):
         share = facts.share(view)
         if not view.state.is_active:
             why = facts.reason(view) or facts.progress_words(view) or clean(view.title, 60)
-            return look.line(("  " + shorten(look.remote(f"{view.name}: {why}"), width - 2, look.glyph("more")), "dim"))
+            words = look.remote(f"{clean(view.name, 32)}: {why}")
+            return look.line(("  " + shorten(words, width - 2, look.glyph("more")), "dim"))
         words = facts.progress_words(view) or "waiting for first data"
         beat = facts.beat_words(view)
         told = [f"eta {span(view.eta)}" if view.eta is not None else "", beat[0] if beat else ""]
         shown = self.part
         told.append(f"log {size(shown.log_bytes)}" if shown.log_of == view.name and shown.log_bytes else "")
-        left, right = f"  {view.name}: {look.remote(words)} ", "  ".join(one for one in told if one)
-        room = min(40, width - len(left) - len(right) - 3)
+        left = f"  {look.remote(clean(view.name, 32))}: {look.remote(words)} "
+        right = "  ".join(one for one in told if one)
+        room = min(40, width - cell_len(left) - len(right) - 3)
         pieces: list[Piece] = [(left, "text")]
         if share is not None and room >= 6:
             pieces += [(bar(share, room, look.glyph("full"), look.glyph("empty")), "active"), " "]

@@ -1,0 +1,89 @@
+"""Panels on made-up data at a fixed time, and what stands on their screens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from eagle3_tui.app import Panel
+from eagle3_tui.mock import MockSource
+
+NOON = 1_764_424_931.0
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Shown:
+    """A running panel."""
+
+    app: Panel
+    pilot: Pilot[None]
+    source: MockSource
+    clock: Clock
+
+    def lines(self) -> list[str]:
+        """The screen as a person reads it, one string a row."""
+        strips = self.app.screen._compositor.render_strips()
+        return ["".join(segment.text for segment in strip) for strip in strips]
+
+    def text(self) -> str:
+        return "\n".join(self.lines())
+
+    async def press(self, *keys: str) -> None:
+        for key in keys:
+            await self.pilot.press(key)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let answers arrive and the next frame be drawn."""
+        await self.pilot.pause()
+        await self.pilot.pause(0.02)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Move the clock and draw what is new."""
+        self.clock.now += seconds
+        self.app.pull()
+        self.app._tick()
+        await self.settle()
+
+
+Open = Callable[..., AbstractAsyncContextManager[Shown]]
+
+
+@pytest.fixture
+def show(monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Open a panel: ``show(scene, size, source=..., **options of Panel)``."""
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    time.tzset()
+
+    @asynccontextmanager
+    async def opened(
+        scene: str = "train", size: tuple[int, int] = (120, 40), *, flood: int = 0, **options: Any
+    ) -> AsyncIterator[Shown]:
+        clock = Clock()
+        source = options.pop("source", None) or MockSource(scene, flood=flood, clock=clock, wall=lambda: NOON)
+        app = Panel(source, Path("local.toml"), wall=lambda: NOON, monotonic=clock, **options)
+        async with app.run_test(size=size) as pilot:
+            shown = Shown(app, pilot, source, clock)
+            await shown.settle()
+            await shown.settle()
+            yield shown
+
+    return opened

@@ -1,0 +1,30 @@
+"""What starting the panel loads, in a fresh interpreter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def modules_after(code: str) -> set[str]:
+    script = f"{code}\nimport sys; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("code", ["import eagle3_tui.app", "import eagle3_tui.app, eagle3_tui.mock"])
+def test_the_panel_starts_without_engines_ssh_or_database(code: str) -> None:
+    loaded = modules_after(code)
+    heavy = {"torch", "transformers", "vllm", "sglang", "asyncssh", "sqlite3", "pydantic", "plotext", "httpx",
+             "keyring", "tomlkit", "eagle3_kernels", "eagle3_backend.stages", "eagle3_backend.profile"}  # fmt: skip
+    assert heavy & loaded == set()
+
+
+def test_the_key_table_needs_no_textual() -> None:
+    assert "textual" not in modules_after("import eagle3_tui.keymap")
+
+
+def test_pure_parts_draw_without_an_app() -> None:
+    assert "textual.app" not in modules_after("import eagle3_tui.drawing, eagle3_tui.text, eagle3_tui.theme")

@@ -1,0 +1,337 @@
+"""What the keys do, and what stands between a key and an act."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eagle3_backend.control.commands import FollowLog, ReconnectNow, Resume, Start, Stop, TrustHostKey
+from eagle3_backend.findings import FindingError, error
+from eagle3_tui import keymap
+from eagle3_tui.screens.dashboard import Dashboard
+from eagle3_tui.screens.stage import StageScreen
+
+
+def acts(panel) -> list:
+    """The commands that change something, in order."""
+    return [one for one in panel.source.commands if isinstance(one, Start | Stop | Resume | TrustHostKey)]
+
+
+async def test_every_action_of_the_table_exists(show) -> None:
+    async with show() as panel:
+        for binding in panel.app._bindings.key_to_bindings.values():
+            for one in binding:
+                name = one.action.removeprefix("app.")
+                assert hasattr(panel.app, f"action_{name}"), one.action
+    from eagle3_tui.screens import dialogs
+    from eagle3_tui.screens.stage import Facts
+    from eagle3_tui.widgets.log import LogTail
+    from eagle3_tui.widgets.pipeline import Pipeline
+
+    owners = [Dashboard, StageScreen, Pipeline, LogTail, Facts, dialogs.StartDialog, dialogs.StopDialog,
+              dialogs.RestartDialog, dialogs.HostKeyDialog, dialogs.MessageDialog]  # fmt: skip
+    for owner in owners:
+        for binding in owner.BINDINGS:
+            where, _, name = binding.action.rpartition(".")
+            assert hasattr(Dashboard if where == "screen" else owner, f"action_{name}"), (owner, binding.action)
+
+
+async def test_start_shows_the_chain_and_runs_it_through_bench(show) -> None:
+    async with show("refused", (80, 24)) as panel:
+        await panel.press("s")
+        told = panel.text()
+        assert "through  ▸ bench" in told
+        assert "train → export → bench" in told and "done already: setup" in told
+        panel.source.scene = "train"
+        await panel.press("enter")
+        assert acts(panel) == [Start("bench")]
+
+
+async def test_a_stage_picked_by_hand_is_the_last_of_the_chain(show) -> None:
+    async with show("refused", (80, 24)) as panel:
+        await panel.press("j", "s")
+        assert "▸ evaluate" in panel.text()
+        panel.source.scene = "train"
+        await panel.press("enter")
+        assert acts(panel) == [Start("evaluate")]
+
+
+async def test_tab_changes_what_a_start_leads_to(show) -> None:
+    async with show("refused", (80, 24)) as panel:
+        panel.source.scene = "train"
+        await panel.press("s", "tab", "enter")
+        assert acts(panel) == [Start("train")]
+
+
+async def test_esc_leaves_a_start_undone(show) -> None:
+    async with show("refused") as panel:
+        await panel.press("s", "escape")
+        assert acts(panel) == []
+        assert isinstance(panel.app.screen, Dashboard)
+
+
+async def test_a_refusal_shows_its_finding_and_wants_the_code_typed(show) -> None:
+    async with show("refused", (80, 24)) as panel:
+        await panel.press("s", "enter")
+        told = panel.text()
+        assert "✕ error disk_forecast_exceeds_free" in told and "host.workspace" in told
+        assert "expected at most 812 GB, found 1.4 TB" in told
+        await panel.press(*"yes", "enter")
+        assert "'yes' does not accept disk_forecast_exceeds_free" in panel.text()
+        panel.app.screen.query_one("Input").value = ""
+        await panel.press(*"disk", "underscore", *"forecast", "underscore", *"exceeds", "underscore", *"free", "enter")
+        assert acts(panel)[-1] == Start("bench", accept=("disk_forecast_exceeds_free",))
+
+
+async def test_a_refusal_can_be_left(show) -> None:
+    async with show("refused") as panel:
+        await panel.press("s", "enter", "escape")
+        assert len(acts(panel)) == 1
+        assert isinstance(panel.app.screen, Dashboard)
+
+
+async def test_a_stop_is_confirmed_and_waits_for_its_grace_time(show) -> None:
+    async with show("train", (80, 24)) as panel:
+        await panel.press("x")
+        assert "Stop train" in panel.text()
+        await panel.press("enter")
+        assert "train is asked to stop in 5 s" in panel.text()
+        assert acts(panel) == []
+        for _ in range(5):
+            panel.app.screen._second()
+        await panel.settle()
+        assert acts(panel) == [Stop("train")]
+
+
+async def test_x_again_stops_at_once(show) -> None:
+    async with show("train") as panel:
+        await panel.press("x", "enter", "x")
+        assert acts(panel) == [Stop("train")]
+        await panel.pass_time(1)
+        assert "train     stopped" in panel.text()
+
+
+@pytest.mark.parametrize("keys", [("x", "escape"), ("x", "n"), ("x", "enter", "escape")])
+async def test_a_stop_can_be_taken_back(show, keys) -> None:
+    async with show("train", (80, 24)) as panel:
+        await panel.press(*keys)
+        assert acts(panel) == []
+        assert "train goes on" in panel.text()
+
+
+async def test_a_restart_says_that_the_old_attempt_is_kept(show) -> None:
+    async with show("failed", (80, 24)) as panel:
+        await panel.press("R")
+        assert "attempt 1 is kept" in panel.text()
+        await panel.press("y")
+        assert acts(panel) == [Start("train", only=True, restart=True)]
+
+
+async def test_resume_asks_for_the_next_attempt(show) -> None:
+    async with show("failed") as panel:
+        await panel.press("u")
+        assert acts(panel) == [Resume("train")]
+
+
+@pytest.mark.parametrize(
+    ("scene", "key", "reason"),
+    [
+        ("train", "s", "cannot start: train is running already"),
+        ("train", "u", "cannot resume: train is running"),
+        ("train", "R", "cannot restart: train is running; stop it first"),
+        ("failed", "x", "cannot stop: train is not running"),
+        ("reconnecting", "x", "cannot stop: the link is reconnecting; runs go on on the host"),
+        ("reconnecting", "s", "cannot start: the link is reconnecting; runs go on on the host"),
+        ("first", "u", "cannot resume: setup has no run to resume"),
+        ("first", "R", "cannot restart: setup has not run yet; start it"),
+    ],
+)
+async def test_a_key_that_is_off_says_why(show, scene, key, reason) -> None:
+    async with show(scene, (80, 24)) as panel:
+        await panel.press(key)
+        assert reason in panel.lines()[-1]
+        assert acts(panel) == []
+
+
+async def test_the_reason_goes_after_a_few_seconds(show) -> None:
+    async with show("failed", (80, 24)) as panel:
+        await panel.press("x")
+        await panel.pass_time(6)
+        assert "s start" in panel.lines()[-1]
+
+
+async def test_the_selection_follows_the_work_until_it_is_moved(show) -> None:
+    async with show("train") as panel:
+        assert panel.app.screen.stage == "train"
+        await panel.press("k")
+        assert panel.app.screen.stage == "vocab"
+        await panel.pass_time(5)
+        assert panel.app.screen.stage == "vocab"
+        await panel.press("G")
+        assert panel.app.screen.stage == "trace"
+        await panel.press("down")
+        assert panel.app.screen.stage == "trace"
+        await panel.press("g")
+        assert panel.app.screen.stage == "setup"
+
+
+async def test_enter_opens_the_stage_and_esc_returns(show) -> None:
+    async with show("failed", (120, 40)) as panel:
+        await panel.press("enter")
+        told = panel.text()
+        assert isinstance(panel.app.screen, StageScreen)
+        assert "exit 137, SIGKILL, likely out of memory" in told
+        assert "✕ error stage_killed" in told
+        assert "Parameters" in told
+        await panel.press("escape")
+        assert isinstance(panel.app.screen, Dashboard)
+
+
+async def test_the_stage_screen_shows_parameters_summary_and_its_own_log(show) -> None:
+    async with show("done", (120, 60)) as panel:
+        await panel.press("G", "k", "enter")
+        told = panel.text()
+        assert panel.source.commands[-1] == FollowLog("bench")
+        assert "in_domain" in told and "2.31 (2.20 to 2.43)" in told
+        assert "speed_prompts" in told and "12" in told
+        await panel.press("escape")
+        assert panel.source.commands[-1] == FollowLog("train")
+
+
+async def test_the_facts_of_a_stage_scroll(show) -> None:
+    async with show("failed", (80, 24)) as panel:
+        await panel.press("enter", "G")
+        assert "checkpoint_seconds" in panel.text()
+        await panel.press("g")
+        assert "checkpoint_seconds" not in panel.text()
+
+
+async def test_l_shows_the_log_of_the_selected_stage_from_then_on(show) -> None:
+    async with show("train") as panel:
+        await panel.press("k", "l")
+        assert panel.source.commands[-1] == FollowLog("vocab")
+        await panel.pass_time(3)
+        assert panel.source.commands[-1] == FollowLog("vocab")
+
+
+async def test_r_tries_the_link_at_once(show) -> None:
+    async with show("reconnecting") as panel:
+        await panel.press("r")
+        assert panel.source.commands[-1] == ReconnectNow()
+
+
+async def test_help_lists_every_key_and_is_left_with_esc(show) -> None:
+    async with show("train", (120, 70)) as panel:
+        await panel.press("question_mark")
+        told = panel.text()
+        assert [key.id for key in keymap.KEYS if key.about.split(";")[0][:40] not in told] == []
+        await panel.press("escape")
+        assert isinstance(panel.app.screen, Dashboard)
+
+
+async def test_tab_moves_the_focus_and_the_footer_follows(show) -> None:
+    async with show("train", (80, 24)) as panel:
+        assert "enter open" in panel.lines()[-1]
+        await panel.press("tab")
+        assert "f follow" in panel.lines()[-1]
+        assert sum("┏" in line for line in panel.lines()) == 1
+
+
+async def test_an_unknown_host_key_is_shown_and_cancelled_by_default(show) -> None:
+    async with show("key_unknown", (80, 24)) as panel:
+        told = panel.text()
+        assert "SHA256:2b6pKkqfW1m3o0T8k0bWQ9vHn1n4zFq0rB7iJYlR5mM" in told
+        await panel.press("enter")
+        assert acts(panel) == []
+        await panel.press("escape")
+        assert acts(panel) == []
+        assert "not accepted" in panel.text()
+
+
+@pytest.mark.parametrize(("key", "save"), [("a", False), ("s", True)])
+async def test_an_unknown_host_key_is_accepted_once_or_saved(show, key, save) -> None:
+    async with show("key_unknown") as panel:
+        await panel.press(key)
+        assert acts(panel) == [TrustHostKey(save=save)]
+
+
+async def test_the_host_key_question_comes_again_with_r(show) -> None:
+    async with show("key_unknown") as panel:
+        await panel.press("escape")
+        await panel.pass_time(1)
+        assert isinstance(panel.app.screen, Dashboard)
+        await panel.press("r")
+        await panel.pass_time(1)
+        assert "Unknown host key" in panel.text()
+
+
+async def test_a_changed_host_key_offers_no_way_to_accept_it(show) -> None:
+    async with show("key_changed", (80, 24)) as panel:
+        told = panel.text()
+        assert "SHA256:uNiVztksCsDhcc0u9e8BrM2nGyHg1S8b4c0wY4bG0hQ" in told
+        assert "SHA256:2b6pKkqfW1m3o0T8k0bWQ9vHn1n4zFq0rB7iJYlR5mM" in told
+        assert "hosts rebind h200-a" in told
+        await panel.press("a", "s", "enter")
+        assert acts(panel) == []
+
+
+async def test_a_failed_profile_shows_each_of_its_faults(show) -> None:
+    async with show("empty", (80, 24)) as panel:
+        problem = FindingError(
+            error("profile_key_unknown", "'epoch' is not a known key.", path="stages.train.epoch"),
+            error("profile_value_invalid", "Input should be a valid number", path="stages.train.learning_rate"),
+        )
+        panel.app._refuse(panel.source.commands[0], problem)
+        await panel.settle()
+        told = panel.text()
+        assert "stages.train.epoch" in told and "stages.train.learning_rate" in told
+
+
+async def test_an_engine_fault_opens_a_dialog_and_the_panel_lives_on(show) -> None:
+    async with show("train", (80, 24)) as panel:
+        panel.source._act = lambda command: 1 / 0
+        await panel.press("r")
+        assert "Engine fault" in panel.text() and "ZeroDivisionError" in panel.text()
+        await panel.press("escape")
+        await panel.pass_time(1)
+        assert "● train     running" in panel.text()
+
+
+async def test_autostart_starts_once_when_the_link_is_up(show) -> None:
+    async with show("connecting", autostart="bench") as panel:
+        await panel.pass_time(1)
+        assert acts(panel) == []
+        panel.source.scene = "first"
+        await panel.pass_time(1)
+        await panel.pass_time(1)
+        assert acts(panel) == [Start("bench")]
+
+
+async def test_quitting_says_what_goes_on(show) -> None:
+    async with show("train") as panel:
+        await panel.press("q")
+        assert not panel.app.is_running or panel.app._exit
+        said = "".join(str(one) for one in panel.app._exit_renderables)
+    assert "train goes on on h200-a" in said
+
+
+async def test_ctrl_c_needs_a_second_one(show) -> None:
+    async with show("train", (80, 24)) as panel:
+        await panel.press("ctrl+c")
+        assert "ctrl+c again or q" in panel.lines()[-1]
+        assert not panel.app._exit
+        await panel.press("ctrl+c")
+        assert panel.app._exit
+
+
+async def test_an_ended_start_that_had_nothing_to_do_says_so(show) -> None:
+    from eagle3_backend.control.snapshot import Started
+
+    async with show("train", (80, 24)) as panel:
+        panel.app._tell(Started((), ("setup", "target")), "started")
+        await panel.settle()
+        assert "everything is done already" in panel.lines()[-1]
+        panel.app._tell(replace(Started((), ()), already_running=True), "started")
+        await panel.settle()
+        assert "it is running already" in panel.lines()[-1]

@@ -1,0 +1,149 @@
+"""The panel in a real pseudo terminal: keys go in, and an emulator reads the screen."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+
+import pyte
+import pytest
+
+START = "from pathlib import Path; from eagle3_tui.app import run_panel; run_panel(Path('local.toml'), (), mock=True)"
+
+
+class Terminal:
+    """A program on a pty of the given size, and what its screen shows."""
+
+    def __init__(self, columns: int, rows: int, **environment: str) -> None:
+        self.screen = pyte.Screen(columns, rows)
+        self.stream = pyte.ByteStream(self.screen)
+        self.raw = bytearray()
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            # readline puts LINES and COLUMNS into the C environment, where they would win over the terminal's own size.
+            known = {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
+            known |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
+            os.execve(sys.executable, [sys.executable, "-c", START], known)
+        self.resize(columns, rows)
+        self.status: int | None = None
+
+    def resize(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.screen.resize(rows, columns)
+
+    def send(self, keys: str) -> None:
+        os.write(self.fd, keys.encode())
+
+    def text(self) -> str:
+        return "\n".join(self.screen.display)
+
+    def pump(self, seconds: float) -> bool:
+        """Read for a while; False when the program has closed the terminal."""
+        if not select.select([self.fd], [], [], seconds)[0]:
+            return True
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:
+            return False
+        self.raw += data
+        # pyte does not know CSI sequences with these private markers and would print their letters.
+        self.stream.feed(data.replace(b"\x1b[>", b"\x1b[?").replace(b"\x1b[=", b"\x1b[?"))
+        return bool(data)
+
+    def wait_for(self, seen: Callable[[str], bool], seconds: float = 60.0) -> str:
+        limit = time.monotonic() + seconds
+        while time.monotonic() < limit:
+            self.pump(0.1)
+            if seen(self.text()):
+                return self.text()
+        raise AssertionError(f"never seen; the screen shows:\n{self.text()}")
+
+    def wait_for_exit(self, seconds: float = 30.0) -> int:
+        limit = time.monotonic() + seconds
+        while time.monotonic() < limit:
+            self.pump(0.05)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+                while self.pump(0.05) and select.select([self.fd], [], [], 0)[0]:
+                    pass
+                return self.status
+        raise AssertionError("the program did not end")
+
+    def close(self) -> None:
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def start(columns: int, rows: int, **environment: str) -> Terminal:
+        opened.append(Terminal(columns, rows, **environment))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()
+
+
+def test_keys_and_screen_in_a_real_terminal(terminal) -> None:
+    panel = terminal(80, 24)
+    shown = panel.wait_for(lambda text: "● train     running" in text and "q quit" in text)
+    lines = shown.split("\n")
+    assert lines[0].startswith(" eagle3-tui ▸ h200-a ● live")
+    assert lines[1].startswith("┏━ Pipeline") and lines[-1].startswith(" s start")
+    panel.send("\r")
+    panel.wait_for(lambda text: "max_position_too_short" in text)
+    panel.send("\x1b")
+    panel.wait_for(lambda text: "Pipeline" in text)
+    panel.send("?")
+    panel.wait_for(lambda text: "┏━ Help" in text)
+    panel.send("\x1b")
+    panel.wait_for(lambda text: "Pipeline" in text)
+    panel.resize(120, 40)
+    os.kill(panel.pid, signal.SIGWINCH)
+    panel.wait_for(lambda text: "acceptance length" in text and "Events" in text)
+    panel.send("q")
+    assert panel.wait_for_exit() == 0
+    assert b"train goes on on h200-a" in bytes(panel.raw)
+    assert b"\x1b[?1049l" in bytes(panel.raw)
+
+
+def test_stop_is_asked_for_and_taken_back_in_a_real_terminal(terminal) -> None:
+    panel = terminal(80, 24)
+    panel.wait_for(lambda text: "● train     running" in text)
+    panel.send("x")
+    panel.wait_for(lambda text: "Stop train" in text)
+    panel.send("\r")
+    panel.wait_for(lambda text: "train is asked to stop in" in text)
+    panel.send("\x1b")
+    panel.wait_for(lambda text: "train goes on" in text and "Stop train" not in text)
+    panel.send("q")
+    assert panel.wait_for_exit() == 0
+
+
+def test_without_colour_no_colour_is_written(terminal) -> None:
+    panel = terminal(80, 24, NO_COLOR="1")
+    panel.wait_for(lambda text: "● train     running" in text)
+    colours = {cell.fg for row in panel.screen.buffer.values() for cell in row.values()}
+    greys = {colour for colour in colours if colour == "default" or colour[0:2] == colour[2:4] == colour[4:6]}
+    assert colours == greys
+
+
+def test_sixteen_colours_are_enough(terminal) -> None:
+    panel = terminal(80, 24, TEXTUAL_COLOR_SYSTEM="standard")
+    panel.wait_for(lambda text: "● train     running" in text)
+    assert b"38;2;" not in bytes(panel.raw) and b"38;5;" not in bytes(panel.raw)
+    assert "✓ setup     done" in panel.text()

@@ -143,7 +143,7 @@ async def test_resume_asks_for_the_next_attempt(show) -> None:
         ("failed", "x", "cannot stop: train is not running"),
         ("reconnecting", "x", "cannot stop: the link is reconnecting; runs go on on the host"),
         ("reconnecting", "s", "cannot start: the link is reconnecting; runs go on on the host"),
-        ("first", "u", "cannot resume: setup has no run to resume"),
+        ("first", "u", "cannot resume: setup has not run yet"),
         ("first", "R", "cannot restart: setup has not run yet; start it"),
     ],
 )
@@ -196,7 +196,7 @@ async def test_the_stage_screen_shows_parameters_summary_and_its_own_log(show) -
         assert "in_domain" in told and "2.31 (2.20 to 2.43)" in told
         assert "speed_prompts" in told and "12" in told
         await panel.press("escape")
-        assert panel.source.commands[-1] == FollowLog("train")
+        assert panel.source.commands[-1] == FollowLog("")
 
 
 async def test_the_facts_of_a_stage_scroll(show) -> None:

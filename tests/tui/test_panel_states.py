@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eagle3_backend.control.commands import FollowLog, Open
+from eagle3_backend.control.commands import Open
 from eagle3_backend.control.snapshot import HostView, Snapshot, StageView
 from eagle3_backend.states import LinkState, RunState
 from eagle3_tui.theme import Look
@@ -155,13 +155,6 @@ async def test_what_changed_above_a_stage_is_named(show) -> None:
 async def test_the_panel_opens_its_profile_after_the_first_frame(show) -> None:
     async with show() as panel:
         assert isinstance(panel.source.commands[0], Open)
-
-
-async def test_the_log_follows_the_stage_at_work(show) -> None:
-    async with show("train") as panel:
-        panel.source._log_of = "vocab"
-        await panel.pass_time(1)
-        assert FollowLog("train") in panel.source.commands
 
 
 async def test_a_snapshot_that_did_not_change_draws_nothing(show) -> None:

@@ -110,7 +110,7 @@ class MockSource:
         if isinstance(command, Open | ReconnectNow):
             return None
         if isinstance(command, FollowLog):
-            self._log_of = command.stage
+            self._log_of = command.stage or "train"
             return None
         if isinstance(command, TrustHostKey):
             self.scene = "train"
@@ -260,7 +260,7 @@ class MockSource:
             return {}
         steps = range(50, step + 1, 50)
         made = {"train/loss": loss_at, "train/accept_len": length_at, "train/tokens_per_second": speed_at,
-                "train/grad_norm": norm_at}  # fmt: skip
+                "train/gradient_norm": norm_at}  # fmt: skip
         return {name: tuple((float(at), value(at)) for at in steps) for name, value in made.items()}
 
     def _log(self, step: int, elapsed: float) -> LogView:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from eagle3_backend.control.snapshot import Snapshot, StageView
 from eagle3_backend.states import LinkState, RunState
 
+RESUMABLE = (RunState.STOPPED, RunState.FAILED, RunState.CRASHED, RunState.LOST)
+
 
 def active(snapshot: Snapshot) -> StageView | None:
     """The stage that is at work, the furthest one of a chain."""
@@ -36,6 +38,8 @@ def cannot_stop(snapshot: Snapshot, stage: str) -> str:
     if reason := no_link(snapshot):
         return reason
     view = snapshot.stage(stage)
+    if view is not None and view.state is RunState.QUEUED:
+        return f"{stage} is only queued {view.remark}".rstrip()
     if view is None or not view.state.is_active:
         return f"{stage} is not running"
     return f"{stage} is stopping already" if view.state is RunState.STOPPING else ""
@@ -45,11 +49,9 @@ def cannot_resume(snapshot: Snapshot, stage: str) -> str:
     if reason := no_link(snapshot):
         return reason
     view = snapshot.stage(stage)
-    if view is None or not view.run:
-        return f"{stage} has no run to resume"
-    if view.state.is_active:
-        return f"{stage} is {view.state.value}"
-    return f"{stage} is done" if view.state is RunState.DONE and view.fresh else ""
+    if view is None or not view.attempt:
+        return f"{stage} has not run yet"
+    return "" if view.state in RESUMABLE else f"{stage} is {view.state.value}"
 
 
 def cannot_restart(snapshot: Snapshot, stage: str) -> str:
@@ -58,7 +60,7 @@ def cannot_restart(snapshot: Snapshot, stage: str) -> str:
     view = snapshot.stage(stage)
     if view is not None and view.state.is_active:
         return f"{stage} is {view.state.value}; stop it first"
-    return "" if view is not None and (view.run or view.fresh) else f"{stage} has not run yet; start it"
+    return "" if view is not None and (view.attempt or view.fresh) else f"{stage} has not run yet; start it"
 
 
 RULES: dict[str, Callable[[Snapshot, str], str]] = {

@@ -7,7 +7,7 @@ from textual.containers import Container
 
 from eagle3_backend.control.commands import FollowLog
 from eagle3_backend.control.snapshot import Snapshot
-from eagle3_backend.states import LinkState
+from eagle3_backend.states import LinkState, RunState
 from eagle3_tui import rules
 from eagle3_tui.bindings import bindings
 from eagle3_tui.screens.base import PanelScreen
@@ -34,8 +34,7 @@ class Dashboard(PanelScreen):
     def __init__(self) -> None:
         super().__init__()
         self._charted = -CHART_SECONDS
-        self._log_chosen = False
-        self._log_asked = ""
+        self._log = ""
 
     def compose(self) -> ComposeResult:
         yield HeaderBar(id="header")
@@ -73,7 +72,6 @@ class Dashboard(PanelScreen):
         self.query_one(Events).show(snapshot.events)
         self.query_one(Details).show(snapshot.stage(self.stage))
         self._show_curves(snapshot)
-        self._follow_work(snapshot)
         super().show(snapshot)
 
     def tick(self) -> None:
@@ -88,16 +86,10 @@ class Dashboard(PanelScreen):
             return
         if snapshot.version:
             self._charted = now
-        self.query_one(Charts).show(snapshot.series)
-        self.query_one(Now).show(Numbers(snapshot.host.machine, snapshot.series))
-
-    def _follow_work(self, snapshot: Snapshot) -> None:
-        """Show the log of the stage at work, until the operator chose another."""
         view = rules.active(snapshot)
-        if view is None or self._log_chosen or view.name in (snapshot.log.stage, self._log_asked):
-            return
-        self._log_asked = view.name
-        self.panel.ask(FollowLog(view.name))
+        stage = view.name if view is not None else ""
+        self.query_one(Charts).show(snapshot.series, stage)
+        self.query_one(Now).show(Numbers(snapshot.host.machine, snapshot.series, stage))
 
     def on_pipeline_selected(self) -> None:
         self.query_one(Details).show(self.panel.picture.stage(self.stage))
@@ -108,16 +100,17 @@ class Dashboard(PanelScreen):
             return
         from eagle3_tui.screens.stage import StageScreen
 
-        self.app.push_screen(StageScreen(self.stage))
+        self.app.push_screen(StageScreen(self.stage, self._log))
 
     def action_stage_log(self) -> None:
         if self.stage:
-            self._log_chosen = True
-            self.panel.ask(FollowLog(self.stage))
+            self._log = self.stage
+            self.panel.ask(FollowLog(self._log))
             self.query_one(LogTail).focus()
 
 
 def _is_first_run(snapshot: Snapshot) -> bool:
     """The shipped local campaign, and nothing of it has run yet."""
-    untouched = all(not view.run and not view.fresh and not view.state.is_active for view in snapshot.stages)
+    waiting = (RunState.READY, RunState.BLOCKED)
+    untouched = all(view.state in waiting and not view.attempt and not view.fresh for view in snapshot.stages)
     return snapshot.campaign == "local" and bool(snapshot.stages) and untouched

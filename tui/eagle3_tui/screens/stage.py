@@ -49,7 +49,7 @@ class Facts(Scroller):
             return [self.look.line(("not part of this campaign", "dim"))]
         view, look = part.view, self.look
         lines = stage_lines(view, look, width, self.panel.monotonic())
-        run = [("run", clean(view.run or "none yet", 120)), ("attempt", str(view.attempt or "-"))]
+        run = [("run", clean(view.run if view.attempt else "none yet", 120)), ("attempt", str(view.attempt or "-"))]
         declared = STAGES.get(view.name)
         if declared is not None:
             run.append(("reads", ", ".join(declared.reads) or "nothing"))
@@ -68,10 +68,11 @@ class StageScreen(PanelScreen):
     BINDINGS = bindings("run", "stage")
     AUTO_FOCUS = "Facts"
 
-    def __init__(self, stage: str) -> None:
+    def __init__(self, stage: str, log: str) -> None:
+        """``log`` is the stage whose log the dashboard shows by choice, empty when it follows the work."""
         super().__init__()
         self._stage = stage
-        self._before = ""
+        self._log = log
         self._parameters: Mapping[str, Any] = {}
 
     def compose(self) -> ComposeResult:
@@ -83,10 +84,8 @@ class StageScreen(PanelScreen):
         yield FooterBar(id="footer")
 
     def on_mount(self) -> None:
-        self._before = self.panel.picture.log.stage
         self._parameters = self.panel.source.parameters(self._stage)
-        if self._before != self._stage:
-            self.panel.ask(FollowLog(self._stage))
+        self.panel.ask(FollowLog(self._stage))
 
     @property
     def stage(self) -> str:
@@ -104,6 +103,5 @@ class StageScreen(PanelScreen):
         super().show(snapshot)
 
     def action_back(self) -> None:
-        if self._before and self._before != self._stage:
-            self.panel.ask(FollowLog(self._before))
+        self.panel.ask(FollowLog(self._log))
         self.dismiss()

@@ -24,19 +24,23 @@ SPARK_POINTS = 400
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity worth a tile: its title, a short one, and the series names that carry it, best first."""
+    """A quantity worth a tile: the stage it belongs to, its titles, and the series that carry it, best first."""
 
+    stage: str
     title: str
     short: str
     names: tuple[str, ...]
 
 
 MEASURES = (
-    Measure("loss", "loss", ("train/loss", "loss")),
-    Measure("acceptance length", "acc-len", ("eval/accept_len", "train/accept_len", "accept_len")),
-    Measure("tok/s", "tok/s", ("train/tokens_per_second", "tokens_per_second", "train/tok_s", "tok_s")),
-    Measure("grad norm", "grad", ("train/grad_norm", "grad_norm")),
+    Measure("train", "loss", "loss", ("train/loss", "loss")),
+    Measure("train", "acceptance length", "acc-len", ("train/accept_len", "accept_len")),
+    Measure("train", "held-out acceptance length", "held-out", ("eval/accept_len",)),
+    Measure("generate", "tok/s", "tok/s", ("generate/tokens_per_second", "train/tokens_per_second")),
+    Measure("train", "grad norm", "grad", ("train/gradient_norm", "train/grad_norm")),
+    Measure("bench", "engine's acceptance length", "engine", ("acceptance_length",)),
 )
+"""In the order in which they get a tile."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +56,24 @@ class Curve:
         return number(self.points[-1][1]) if self.points else ""
 
 
-def curves(series: Series) -> tuple[Curve, ...]:
-    """The curves to show: the known measures that have points, then other series, then the measures still awaited."""
-    found: list[Curve] = []
+def curves(series: Series, stage: str = "") -> tuple[Curve, ...]:
+    """The curves to show: measures of the stage at work, other measures, other series, measures still awaited."""
+    found: list[tuple[bool, Curve]] = []
     awaited: list[Curve] = []
-    used: set[str] = set()
     for measure in MEASURES:
         name = next((name for name in measure.names if series.get(name)), None)
         if name is None:
             awaited.append(Curve(measure.title, measure.short))
         else:
-            used.update(measure.names)
-            found.append(Curve(measure.title, measure.short, series[name]))
-    others = (name for name, points in series.items() if name not in used and points)
-    for name in islice(others, max(0, TILES - len(found))):
-        found.append(Curve(clean(name, 40), clean(name.rpartition("/")[2], 12), series[name]))
-    return (*found, *awaited)[:TILES]
+            found.append((measure.stage != stage, Curve(measure.title, measure.short, series[name])))
+    shown = [curve for _, curve in sorted(found, key=lambda entry: entry[0])]
+    known = {name.partition("/")[0] for measure in MEASURES for name in measure.names}
+    others = (name for name, points in series.items() if name.partition("/")[0] not in known and len(points) > 1)
+    shown += [
+        Curve(clean(name, 40), clean(name.rpartition("/")[2], 12), series[name])
+        for name in islice(others, max(0, TILES - len(shown)))
+    ]
+    return (*shown, *awaited)[:TILES]
 
 
 class Tile(Picture):
@@ -112,14 +118,14 @@ class Charts(Container):
         for _ in range(TILES):
             yield Tile(classes="panel")
 
-    def show(self, series: Series) -> None:
-        for tile, shown in zip(self.query(Tile), curves(series), strict=False):
+    def show(self, series: Series, stage: str) -> None:
+        for tile, shown in zip(self.query(Tile), curves(series, stage), strict=False):
             tile.show(shown)
 
 
-def spark_line(series: Series, look: Look, width: int) -> Text:
+def spark_line(series: Series, stage: str, look: Look, width: int) -> Text:
     """The curves that have points on one line: short title, last value, sparkline; as many as fit."""
-    shown = [one for one in curves(series) if one.points]
+    shown = [one for one in curves(series, stage) if one.points]
     if not shown:
         return look.line(("loss and acceptance length: waiting for first data", "dim"))
     fixed = [len(f"{one.short} {one.last} ") for one in shown]

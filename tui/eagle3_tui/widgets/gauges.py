@@ -11,7 +11,7 @@ from eagle3_backend.control.snapshot import Gpu, HostView, Machine
 from eagle3_tui.drawing import Point, bar
 from eagle3_tui.text import clean, percent, shorten, size
 from eagle3_tui.theme import Look
-from eagle3_tui.widgets.charts import Series, spark_line
+from eagle3_tui.widgets.charts import spark_line
 from eagle3_tui.widgets.picture import Picture
 
 GIB = 2**30
@@ -145,6 +145,7 @@ class Numbers:
 
     machine: Machine = field(default_factory=Machine)
     series: dict[str, tuple[Point, ...]] = field(default_factory=dict)
+    stage: str = ""
 
 
 class Now(Picture):
@@ -155,6 +156,5 @@ class Now(Picture):
 
     def lines(self, width: int, height: int) -> list[Text]:
         numbers: Numbers = self.part or Numbers()
-        series: Series = numbers.series
-        first = self.look.line(" ").append_text(spark_line(series, self.look, width - 2))
+        first = self.look.line(" ").append_text(spark_line(numbers.series, numbers.stage, self.look, width - 2))
         return [first, *gauge_lines(numbers.machine, self.look, width, height - 1)]

@@ -91,7 +91,8 @@ async def test_a_cut_at_every_byte_leaves_each_byte_stored_once():
         with contextlib.suppress(LinkLost):
             await follow_once(Stream(limit=cut), stored)
         assert CONTENT.startswith(bytes(stored))
-        await follow_once(Stream(), stored)
+        if len(stored) < len(CONTENT):
+            await follow_once(Stream(), stored)
         assert stored == CONTENT
 
 

@@ -31,6 +31,16 @@ OPTIONS: Mapping[str, Any] = {
 """Connection options of every login. A silent peer is noticed after interval x (count + 1) = 15 s."""
 
 
+_MAYBE_THE_KEY = (
+    asyncssh.HostKeyNotVerifiable,
+    asyncssh.KeyExchangeFailed,
+    asyncssh.ConnectionLost,
+    ConnectionResetError,
+    BrokenPipeError,
+)
+"""How a login fails when the host's key may be the reason."""
+
+
 class HostKeyRefused(FindingError):
     """A host's key is unknown or another one: ``offered`` is what it showed, ``known_hosts`` the file to keep it in."""
 
@@ -89,7 +99,7 @@ async def _login(
         return await asyncssh.connect(
             **options, tunnel=tunnel, known_hosts=trusted, client_factory=lambda: _Watch(closed)
         )
-    except (asyncssh.HostKeyNotVerifiable, asyncssh.KeyExchangeFailed, asyncssh.ConnectionLost) as problem:
+    except _MAYBE_THE_KEY as problem:
         # asyncssh's own validation cannot ask anybody, so the key is fetched and judged apart. A host that has none of
         # the listed kinds of key fails in the key exchange already, or hangs up.
         raise await _key_refused(hop, tunnel, text, problem) from problem
@@ -98,7 +108,7 @@ async def _login(
 
 
 async def _key_refused(
-    hop: Hop, tunnel: asyncssh.SSHClientConnection | None, text: str, problem: asyncssh.Error
+    hop: Hop, tunnel: asyncssh.SSHClientConnection | None, text: str, problem: Exception
 ) -> FindingError:
     listed = hostkeys.KnownHosts(text).match(hop.key_name, hop.port)[0]
     kinds = [algorithm.decode() for key in listed for algorithm in key.sig_algorithms]

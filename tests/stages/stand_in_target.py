@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -40,22 +41,26 @@ asked = 0
 
 def capture(ids: list[int]) -> str:
     """Write states that can be told apart: token id and layer stand in each vector."""
-    import torch
-    from safetensors.torch import save_file
-
     path = DIRECTORY / f"{threading.get_ident()}-{time.monotonic_ns()}.safetensors"
-    states = torch.zeros(len(ids), len(LAYERS), HIDDEN, dtype=torch.bfloat16)
-    if "zero" not in WAYS:
-        for slot, layer in enumerate(LAYERS):
-            states[:, slot] = 1.0 + layer
-            states[:, slot, 0] = torch.tensor(ids, dtype=torch.bfloat16)
+    values = [
+        float(token) if place == 0 else 1.0 + layer for token in ids for layer in LAYERS for place in range(HIDDEN)
+    ]
+    # The upper half of a float32 is its bfloat16.
+    states = b"".join(struct.pack("<f", 0.0 if "zero" in WAYS else value)[2:] for value in values)
+    tokens = struct.pack(f"<{len(ids)}q", *ids)
+    shape = [len(ids), len(LAYERS), HIDDEN]
+    header = {
+        "hidden_states": {"dtype": "BF16", "shape": shape, "data_offsets": [0, len(states)]},
+        "token_ids": {"dtype": "I64", "shape": [len(ids)], "data_offsets": [len(states), len(states) + len(tokens)]},
+    }
+    text = json.dumps(header).encode()
 
     def write() -> None:
         with open(f"{path}.lock", "w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             ready.set()
             time.sleep(0.05)
-            save_file({"token_ids": torch.tensor(ids), "hidden_states": states}, path)
+            path.write_bytes(struct.pack("<Q", len(text)) + text + states + tokens)
 
     ready = threading.Event()
     threading.Thread(target=write).start()
@@ -67,7 +72,7 @@ def chat(request: dict) -> dict:
     text = "".join(f"{m['role']}:{m.get('reasoning_content', '')}{m['content']}\n" for m in request["messages"])
     prompt = list(f"{text}assistant:".encode())
     words = "" if "empty" in WAYS else request["messages"][-1]["content"][::-1]
-    ids = list(words.encode())[: request["max_tokens"] - 1] + [0]
+    ids = [*words.encode()[: request["max_tokens"] - 1], 0]
     message = {"role": "assistant", "content": words}
     if "think" in WAYS:
         message["reasoning_content"] = "hm"

@@ -13,7 +13,7 @@ def titles(series, stage: str = "") -> list[str]:
 
 
 def test_without_series_the_measures_that_are_awaited_are_named() -> None:
-    assert titles({}) == ["loss", "acceptance length", "held-out acceptance length", "tok/s"]
+    assert titles({}) == ["loss", "acceptance length", "held-out acceptance", "tok/s"]
 
 
 def test_training_shows_loss_acceptance_and_gradient_norm() -> None:
@@ -45,3 +45,8 @@ def test_sparklines_that_do_not_fit_are_left_out() -> None:
     series = {name: RISING for name in ("train/loss", "train/accept_len", "train/gradient_norm")}
     for width in range(10, 100, 7):
         assert spark_line(series, "", Look(), width).cell_len <= max(width, 12)
+
+
+def test_an_awaited_measure_names_the_stage_it_comes_with() -> None:
+    assert [curve.awaits for curve in curves({})] == ["train", "train", "train", "generate"]
+    assert [curve.awaits for curve in curves({}, "train")] == ["", "", "", "generate"]

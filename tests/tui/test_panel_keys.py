@@ -43,6 +43,7 @@ async def test_start_shows_the_chain_and_runs_it_through_bench(show) -> None:
         told = panel.text()
         assert "through  ▸ bench" in told
         assert "train → export → bench" in told and "done already: setup" in told
+        assert "forecast: about 17m, 6.0 GB of disk" in told
         panel.source.scene = "train"
         await panel.press("enter")
         assert acts(panel) == [Start("bench")]
@@ -202,9 +203,9 @@ async def test_the_stage_screen_shows_parameters_summary_and_its_own_log(show) -
 async def test_the_facts_of_a_stage_scroll(show) -> None:
     async with show("failed", (80, 24)) as panel:
         await panel.press("enter", "G")
-        assert "checkpoint_seconds" in panel.text()
+        assert "terminate_seconds" in panel.text()
         await panel.press("g")
-        assert "checkpoint_seconds" not in panel.text()
+        assert "terminate_seconds" not in panel.text()
 
 
 async def test_l_shows_the_log_of_the_selected_stage_from_then_on(show) -> None:

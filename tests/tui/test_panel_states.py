@@ -25,7 +25,7 @@ async def test_a_running_stage_tells_state_time_share_eta_and_heartbeat(show) ->
 async def test_curves_carry_their_newest_value(show) -> None:
     async with show("train", (120, 40)) as panel:
         told = panel.text()
-    for title in ("loss 1.637", "acceptance length 2.76", "tok/s 43.3k", "grad norm 0.330"):
+    for title in ("loss 1.637", "acceptance length 2.76", "tok/s 43.3k", "grad norm 0.33"):
         assert title in told
 
 
@@ -56,7 +56,7 @@ async def test_before_the_first_snapshot_nothing_is_invented(show) -> None:
     async with show("empty", (120, 40)) as panel:
         told = panel.text()
     assert "no host yet" in told and "reading the profile" in told
-    assert "waiting for first data" in told and "no telemetry yet" in told and "no log yet" in told
+    assert "waiting for train" in told and "no telemetry yet" in told and "no log yet" in told
     assert "nothing has happened yet" in told
 
 

@@ -32,15 +32,18 @@ PULL_SECONDS = 0.1
 NOTICE_SECONDS = 5.0
 QUIT_SECONDS = 2.0
 
+Then = Callable[[Any], None]
+
 
 class Answered(Message):
     """A command's future is done; posted from the thread that finished it."""
 
-    def __init__(self, command: Command, words: str, outcome: Future[Any]) -> None:
+    def __init__(self, command: Command, words: str, outcome: Future[Any], then: Then | None = None) -> None:
         super().__init__()
         self.command = command
         self.words = words
         self.outcome = outcome
+        self.then = then
 
 
 class Panel(App[None], inherit_bindings=False):
@@ -135,11 +138,19 @@ class Panel(App[None], inherit_bindings=False):
         outcome = self.source.submit(command)
         outcome.add_done_callback(lambda done: self.post_message(Answered(command, words, done)))
 
+    def inquire(self, command: Command, then: Then) -> None:
+        """Ask a question by the way: ``then`` hears the answer, a refusal is not worth a dialog."""
+        outcome = self.source.submit(command)
+        outcome.add_done_callback(lambda done: self.post_message(Answered(command, "", done, then)))
+
     def on_answered(self, event: Answered) -> None:
         if event.outcome.cancelled():
             return
         problem = event.outcome.exception()
-        if problem is None:
+        if event.then is not None:
+            if problem is None:
+                event.then(event.outcome.result())
+        elif problem is None:
             self._tell(event.outcome.result(), event.words)
         elif isinstance(problem, FindingError):
             self._refuse(event.command, problem)

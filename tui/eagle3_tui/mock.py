@@ -12,7 +12,17 @@ from concurrent.futures import Future
 from dataclasses import fields, replace
 from typing import Any
 
-from eagle3_backend.control.commands import Command, FollowLog, Open, ReconnectNow, Resume, Start, Stop, TrustHostKey
+from eagle3_backend.control.commands import (
+    Command,
+    FollowLog,
+    Forecast,
+    Open,
+    ReconnectNow,
+    Resume,
+    Start,
+    Stop,
+    TrustHostKey,
+)
 from eagle3_backend.control.snapshot import (
     Event,
     Gpu,
@@ -112,6 +122,8 @@ class MockSource:
         if isinstance(command, FollowLog):
             self._log_of = command.stage or "train"
             return None
+        if isinstance(command, Forecast):
+            return {"stages": [], "total": {"seconds": 1020.0, "bytes": 6 * GIB, "cost": 0.0}}
         if isinstance(command, TrustHostKey):
             self.scene = "train"
             return None

@@ -138,7 +138,7 @@ def number(value: float | None) -> str:
     if size >= 10:
         return f"{value:.1f}"
     if size >= 0.1:
-        return f"{value:.3f}" if size < 2 else f"{value:.2f}"
+        return f"{value:.3f}".rstrip("0") if size < 2 else f"{value:.2f}"
     return f"{value:.1e}" if size else "0"
 
 

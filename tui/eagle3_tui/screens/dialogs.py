@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -10,12 +11,13 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from eagle3_backend.control.commands import Forecast
 from eagle3_backend.control.snapshot import HostView, Snapshot, StageView
 from eagle3_backend.findings import Finding
 from eagle3_backend.pipeline.stages import STAGES, needed
 from eagle3_tui.bindings import bindings
 from eagle3_tui.keymap import Key, in_scope, name_of
-from eagle3_tui.text import clean
+from eagle3_tui.text import clean, size, span
 from eagle3_tui.widgets.facts import finding_lines, wrapped
 
 if TYPE_CHECKING:
@@ -108,6 +110,16 @@ class Dialog(ModalScreen[Answer]):
         self._box.scroll_end(animate=False)
 
 
+def forecast_words(total: Mapping[str, Any]) -> str:
+    """ "about 17m, 5.9 GB of disk, cost 1.40", as far as it is known."""
+    seconds, cost = total.get("seconds"), total.get("cost")
+    words = [f"about {span(seconds)}" if seconds is not None else "time unknown"]
+    words.append(f"{size(total.get('bytes'))} of disk")
+    if cost:
+        words.append(f"cost {cost:.2f}")
+    return ", ".join(words)
+
+
 class StartDialog(Dialog[str]):
     """Which chain to start; answers with its last stage."""
 
@@ -121,6 +133,22 @@ class StartDialog(Dialog[str]):
         self._snapshot = snapshot
         self._choices = list(dict.fromkeys(name for name in ("bench", selected) if name in STAGES))
         self._at = len(self._choices) - 1 if chosen else 0
+        self._forecasts: dict[str, str] = {}
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._ask_forecast()
+
+    def _ask_forecast(self) -> None:
+        through = self._choices[self._at]
+
+        def told(answer: Mapping[str, Any]) -> None:
+            self._forecasts[through] = forecast_words(answer["total"])
+            if self.is_attached:
+                self.renew()
+
+        if through not in self._forecasts:
+            self.panel.inquire(Forecast(through), told)
 
     def body(self) -> list[Text]:
         look, through = self.look, self._choices[self._at]
@@ -134,6 +162,7 @@ class StartDialog(Dialog[str]):
         lines = [look.line(*choice), Text("")]
         if chain:
             lines += wrapped(look, "will run: " + f" {look.glyph('to')} ".join(chain), self.room)
+            lines += wrapped(look, f"forecast: {self._forecasts.get(through, 'asking the host')}", self.room)
         else:
             lines += wrapped(look, f"everything through {through} is done; nothing will run", self.room)
         if done := [name for name in needed(through) if name in fresh]:
@@ -145,6 +174,7 @@ class StartDialog(Dialog[str]):
 
     def action_other(self) -> None:
         self._at = (self._at + 1) % len(self._choices)
+        self._ask_forecast()
         self.renew()
 
     def action_yes(self) -> None:

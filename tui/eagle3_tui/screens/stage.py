@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from rich.text import Text
@@ -12,6 +12,7 @@ from textual.containers import Container
 
 from eagle3_backend.control.commands import FollowLog
 from eagle3_backend.control.snapshot import Event, Snapshot, StageView
+from eagle3_backend.pipeline.parameters import StageParameters
 from eagle3_backend.pipeline.stages import STAGES
 from eagle3_tui.bindings import bindings
 from eagle3_tui.screens.base import PanelScreen
@@ -59,7 +60,9 @@ class Facts(Scroller):
             lines += [Text(""), look.line(("Events", "accent bold"))]
             lines += [event_line(replace(event, source=""), look, width) for event in reversed(part.events[-6:])]
         if part.parameters:
-            pairs = [(name, clean(value, 160)) for name, value in part.parameters.items()]
+            shared = {entry.name for entry in fields(StageParameters)}
+            ordered = sorted(part.parameters.items(), key=lambda entry: entry[0] in shared)
+            pairs = [(name, clean(value, 160)) for name, value in ordered]
             lines += [Text(""), look.line(("Parameters", "accent bold")), *pairs_lines(pairs, look, width)]
         return lines
 

@@ -35,7 +35,7 @@ class Measure:
 MEASURES = (
     Measure("train", "loss", "loss", ("train/loss", "loss")),
     Measure("train", "acceptance length", "acc-len", ("train/accept_len", "accept_len")),
-    Measure("train", "held-out acceptance length", "held-out", ("eval/accept_len",)),
+    Measure("train", "held-out acceptance", "held-out", ("eval/accept_len",)),
     Measure("generate", "tok/s", "tok/s", ("generate/tokens_per_second", "train/tokens_per_second")),
     Measure("train", "grad norm", "grad", ("train/gradient_norm", "train/grad_norm")),
     Measure("bench", "engine's acceptance length", "engine", ("acceptance_length",)),
@@ -50,6 +50,8 @@ class Curve:
     title: str
     short: str
     points: tuple[Point, ...] = ()
+    awaits: str = ""
+    """The stage that will measure it, while it has not begun."""
 
     @property
     def last(self) -> str:
@@ -63,7 +65,7 @@ def curves(series: Series, stage: str = "") -> tuple[Curve, ...]:
     for measure in MEASURES:
         name = next((name for name in measure.names if series.get(name)), None)
         if name is None:
-            awaited.append(Curve(measure.title, measure.short))
+            awaited.append(Curve(measure.title, measure.short, awaits="" if measure.stage == stage else measure.stage))
         else:
             found.append((measure.stage != stage, Curve(measure.title, measure.short, series[name])))
     shown = [curve for _, curve in sorted(found, key=lambda entry: entry[0])]
@@ -90,7 +92,8 @@ class Tile(Picture):
         shown: Curve | None = self.part
         limits = bounds(shown.points) if shown is not None else None
         if shown is None or limits is None:
-            return _centred(self.look, "waiting for first data", width, height)
+            waits = shown.awaits if shown is not None and shown.awaits else "first data"
+            return _centred(self.look, f"waiting for {waits}", width, height)
         low, high = number(limits[0]), number(limits[1])
         left = min(max(len(low), len(high)), width // 2)
         axis = height > 3

@@ -25,6 +25,18 @@ def share(view: StageView) -> float | None:
     return min(1.0, max(0.0, view.done / view.total))
 
 
+def at_work(view: StageView) -> bool:
+    """True while something of it runs; a queued stage only waits."""
+    return view.state.is_active and view.state is not RunState.QUEUED
+
+
+def needs_words(view: StageView, room: int) -> str:
+    """ "needs setup, target", or the first of them and how many more when that is too long."""
+    names = [clean(name, 32) for name in view.blocked_by]
+    words = "needs " + ", ".join(names)
+    return words if cell_len(words) <= room or len(names) < 2 else f"needs {names[0]} +{len(names) - 1}"
+
+
 def progress_words(view: StageView) -> str:
     """ "18300/30000 steps", or what is known of it."""
     if view.done is None:
@@ -44,7 +56,7 @@ def reason(view: StageView) -> str:
     if view.outdated_by and not view.state.is_active:
         return ", ".join(clean(name, 32) for name in view.outdated_by) + " changed"
     if view.blocked_by:
-        return "needs " + ", ".join(clean(name, 32) for name in view.blocked_by)
+        return needs_words(view, 200)
     finding = worst_finding(view)
     return clean(finding.code, 60) if finding is not None and finding.severity is Severity.ERROR else ""
 
@@ -63,7 +75,7 @@ def state_words(view: StageView, look: Look, now: float) -> list[Piece]:
 
 def beat_words(view: StageView) -> tuple[str, str] | None:
     """The heartbeat's age and its role."""
-    if view.heartbeat_age is None or not view.state.is_active:
+    if view.heartbeat_age is None or not at_work(view):
         return None
     return f"beat {span(view.heartbeat_age)}", "warn" if view.heartbeat_age > STALL_SECONDS else "dim"
 
@@ -109,7 +121,7 @@ def summary_pairs(summary: Mapping[str, Any], depth: int = 0) -> list[tuple[str,
     pairs: list[tuple[str, str]] = []
     for key, value in summary.items():
         name = "  " * depth + clean(key, 60)
-        if not isinstance(value, Mapping):
+        if not isinstance(value, Mapping) or not value:
             pairs.append((name, _value(str(key), value)))
         elif value.keys() >= {"mean", "low", "high"}:
             mean, low, high = (_value("", value[part]) for part in ("mean", "low", "high"))
@@ -120,6 +132,8 @@ def summary_pairs(summary: Mapping[str, Any], depth: int = 0) -> list[tuple[str,
 
 
 def _value(name: str, value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "none"
     if isinstance(value, bool) or value is None:
         return str(value).lower() if value is not None else "-"
     if isinstance(value, int | float):
@@ -151,7 +165,7 @@ def stage_lines(view: StageView, look: Look, width: int, now: float) -> list[Tex
     dot = look.glyph("dot")
     lines = [look.line(*state_words(view, look, now), (f"  {clean(view.title, 60)}", "dim"))]
     facts = [progress_words(view), f"{clock_span(view.elapsed)}" if view.elapsed is not None else ""]
-    if view.state.is_active:
+    if at_work(view):
         facts.append(f"{number(view.rate)} {clean(view.unit, 24)}/s" if view.rate else "")
         facts.append(f"eta {span(view.eta)}" if view.eta is not None else "")
     facts.append(f"attempt {view.attempt}" if view.attempt else "")

@@ -89,6 +89,8 @@ class LogTail(ScrollView, can_focus=True):
         self.virtual_size = Size(widest, len(self.part.lines))
 
     def _retitle(self) -> None:
+        if not self.size:
+            return
         look, part = self.panel.look, self.part
         facts = ["Log", clean(part.stage, 32), f"attempt {part.attempt}" if part.attempt else ""]
         facts.append(size(part.bytes) if part.bytes else "")

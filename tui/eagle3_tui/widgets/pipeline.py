@@ -138,10 +138,10 @@ class Pipeline(Picture, can_focus=True):
     def _told(self) -> StageView | None:
         """The stage whose progress is told: the selected one if it is at work, else one that is, else the selected."""
         view = self.view
-        if view is not None and view.state.is_active:
+        if view is not None and facts.at_work(view):
             return view
-        at_work = [one for one in self.stages if one.state in (RunState.RUNNING, RunState.STARTING, RunState.STOPPING)]
-        return at_work[-1] if at_work else view
+        busy = [one for one in self.stages if facts.at_work(one)]
+        return busy[-1] if busy else view
 
     def _row(self, view: StageView, width: int) -> list[Piece]:
         here = view.name == self.selected
@@ -170,7 +170,7 @@ class Pipeline(Picture, can_focus=True):
             return why or clock_span(view.elapsed), "bad"
         if view.outdated_by and not view.state.is_active:
             return why, "warn"
-        if view.state.is_active:
+        if facts.at_work(view):
             share = facts.share(view)
             done = percent(share * 100) if share is not None else ""
             if room < 13 or view.elapsed is None:
@@ -178,14 +178,16 @@ class Pipeline(Picture, can_focus=True):
             return f"{clock_span(view.elapsed)}  {done}", "text"
         if view.as_of is not None and view.last_state is not None:
             return f"{span(self.panel.monotonic() - view.as_of)} ago", "dim"
-        if view.state in (RunState.BLOCKED, RunState.READY, RunState.STOPPED):
+        if view.state is RunState.BLOCKED and not view.remark:
+            return facts.needs_words(view, room), "dim"
+        if view.state in (RunState.BLOCKED, RunState.READY, RunState.QUEUED, RunState.STOPPED):
             return why, "dim"
         return (clock_span(view.elapsed) if view.elapsed is not None else "") or why, "dim"
 
     def _under(self, view: StageView, width: int) -> list[Text]:
         """Two lines under the told stage: a bar, then eta, heartbeat and attempt."""
         look = self.look
-        if not view.state.is_active:
+        if not facts.at_work(view):
             why = facts.reason(view)
             return [look.line((fit(f"    {look.remote(why)}", width, look.glyph("more")), "dim"))] if why else []
         share = facts.share(view)
@@ -195,7 +197,8 @@ class Pipeline(Picture, can_focus=True):
             room = min(20, max(4, width - 12 - len(words)))
             first.append((bar(share, room, look.glyph("full"), look.glyph("empty")), "active"))
             words = words if width >= 12 + room + len(words) else ""
-        first.append((" " + (words or ("" if share is not None else "waiting for first data")), "dim"))
+        waiting = "" if share is not None else "waiting for first data"
+        first.append((f" {words}" if share is not None else words or waiting, "dim"))
         beat = facts.beat_words(view)
         told = [f"eta {span(view.eta)}" if view.eta is not None else "", beat[0] if beat else ""]
         told.append(f"attempt {view.attempt}" if view.attempt else "")
@@ -206,7 +209,7 @@ class Pipeline(Picture, can_focus=True):
     def _line_about(self, view: StageView, width: int) -> Text:
         look = self.look
         share = facts.share(view)
-        if not view.state.is_active:
+        if not facts.at_work(view):
             why = facts.reason(view) or facts.progress_words(view) or clean(view.title, 60)
             words = look.remote(f"{clean(view.name, 32)}: {why}")
             return look.line(("  " + shorten(words, width - 2, look.glyph("more")), "dim"))
@@ -227,9 +230,9 @@ class Pipeline(Picture, can_focus=True):
 
 def _worth_looking_at(stages: tuple[StageView, ...]) -> str:
     """The stage at work, else the first that is neither done nor blocked, else the last done."""
-    at_work = [view for view in stages if view.state.is_active and view.state is not RunState.QUEUED]
-    if at_work:
-        return at_work[-1].name
+    busy = [view for view in stages if facts.at_work(view)]
+    if busy:
+        return busy[-1].name
     for view in stages:
         if not (view.fresh or view.state in (RunState.DONE, RunState.BLOCKED)):
             return view.name

@@ -8,10 +8,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from eagle3_backend.findings import FindingError, error
+from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.pipeline.environments import TORCH_CPU_INDEX, RequirementSet
 from eagle3_backend.stages.context import StageContext, Stopped
 
@@ -122,44 +122,35 @@ def find_python(requirements: RequirementSet, commands: Commands) -> list[str]:
 
 
 class Build:
-    """The steps of one environment, in their order."""
+    """The steps of one environment in their order, each with a title; afterwards its ``versions`` are known.
 
-    def __init__(
-        self,
-        directory: Path,
-        requirements: RequirementSet,
-        base: Sequence[str],
-        commands: Commands,
-        context: StageContext,
-    ) -> None:
+    A directory that is there is unfinished and is removed by the first step. Steps raise FindingError and Stopped.
+    """
+
+    def __init__(self, directory: Path, requirements: RequirementSet, base: Sequence[str], commands: Commands) -> None:
         self._directory = directory
         self._set = requirements
         self._base = base
         self._commands = commands
-        self._context = context
-        self._python = str(directory / "bin/python")
+        self.python = str(directory / "bin/python")
+        self.versions: dict[str, str] = {}
 
-    def run(self) -> None:
-        """Build; a directory that is there is unfinished and removed first. Raises FindingError, Stopped."""
-        steps = [("virtual environment", self._create)]
-        if self._set.first:
-            steps.append((self._set.first, self._install_first))
-        if self._set.device == "cpu":
-            steps.append(("check of what would be installed", self._check_plan))
-        steps.append((", ".join(self._set.packages), self._install_packages))
-        if self._set.remove:
-            steps.append(("removal of " + ", ".join(self._set.remove), self._remove))
-        if self._set.shim:
-            steps.append(("metadata of " + self._set.shim[0], self._write_shim))
-        for number, (title, step) in enumerate(steps):
-            self._context.journal.progress(number, len(steps) + 1, "steps")
-            self._context.journal.note(f"{self._set.name}: {title}")
-            step()
-        self._context.journal.progress(len(steps), len(steps) + 1, "steps")
-        self._context.journal.note(f"{self._set.name}: verifying by import")
+    def steps(self) -> list[tuple[str, Callable[[], None]]]:
+        wanted = self._set
+        found = [("virtual environment", self._create)]
+        if wanted.first:
+            found.append((wanted.first, self._install_first))
+        if wanted.device == "cpu":
+            found.append(("check of what would be installed", self._check_plan))
+        found.append((", ".join(wanted.packages), self._install_packages))
+        if wanted.remove:
+            found.append(("removal of " + ", ".join(wanted.remove), self._remove))
+        if wanted.shim:
+            found.append(("metadata of " + wanted.shim[0], self._write_shim))
+        return [(f"{wanted.name}: {title}", step) for title, step in [*found, ("verification by import", self._verify)]]
 
     def _pip(self, *arguments: str) -> tuple[int, str]:
-        return self._commands.run([self._python, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments])
+        return self._commands.run([self.python, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments])
 
     def _must(self, result: tuple[int, str], what: str) -> str:
         code, text = result
@@ -215,4 +206,23 @@ class Build:
         self._must(self._pip("uninstall", "--yes", *self._set.remove), "removing packages that need CUDA")
 
     def _write_shim(self) -> None:
-        self._must(self._commands.run([self._python, "-c", _SHIM, *self._set.shim]), "writing metadata")
+        self._must(self._commands.run([self.python, "-c", _SHIM, *self._set.shim]), "writing metadata")
+
+    def _verify(self) -> None:
+        versions, problem = self._commands.verify(self.python, self._set.imports, self._set.device)
+        self.versions.update(versions)
+        if not problem and self._set.command:
+            _, problem = self._commands.output([self.python, "-m", *self._set.command])
+        if problem:
+            raise FindingError(broken(self._set.name, self.python, problem))
+
+
+def broken(name: str, python: str, problem: str) -> Finding:
+    """An environment that is there and does not work."""
+    return error(
+        "environment_broken",
+        f"The environment '{name}' ({python}) does not work: {problem}",
+        path=f"environments.{name}",
+        actual=problem,
+        fix="Read the lines above in this run's log; delete the environment's folder to have it built anew.",
+    )

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.findings import Finding, FindingError, error
+from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.environments import (
     ADOPTED_IMPORTS,
@@ -24,7 +25,7 @@ from eagle3_backend.pipeline.environments import (
     python_of,
 )
 from eagle3_backend.stages.context import StageContext
-from eagle3_backend.stages.environment_build import Build, Commands, find_python
+from eagle3_backend.stages.environment_build import Build, Commands, broken, find_python
 
 MARKER = "eagle3-environment.json"
 KEEP_FREE = 1000**3
@@ -41,26 +42,39 @@ def run(context: StageContext) -> None:
         if not entry.get("python") and _known_set(name, entry) and not _is_whole(name, entry["set"], workspace)
     }
     commands = Commands(context)
-    summary: dict[str, Any] = {}
-    adoptable = {}
+    adopted = {name: _adopt(name, entry["python"], commands) for name, entry in entries.items() if entry.get("python")}
     for name, requirements in list(to_build.items()):
         # A directory without marker may still be whole: linked here by hand, or only the marker is lost.
         versions = _versions_if_usable(python_of(name, entries[name], workspace), requirements, commands)
         if versions is not None:
-            adoptable[name] = versions
             del to_build[name]
             _mark(name, requirements, workspace, versions)
     _check_disk(context.workspace, to_build)
-    for name, entry in entries.items():
+    _build_all(to_build, workspace, commands, context)
+    built = {
+        name: _described(name, entry["set"], workspace, name in to_build)
+        for name, entry in entries.items()
+        if name not in adopted
+    }
+    context.finish({"environments": {**adopted, **built}})
+
+
+def _build_all(
+    to_build: Mapping[str, RequirementSet], workspace: str, commands: Commands, context: StageContext
+) -> None:
+    """Every step of every build, with progress over all of them; each environment is marked when it is whole."""
+    steps: list[tuple[str, Callable[[], None]]] = []
+    for name, wanted in to_build.items():
+        build = Build(Path(directory_of(name, wanted.name, workspace)), wanted, find_python(wanted, commands), commands)
+        steps += build.steps()
+        steps.append((f"{wanted.name}: whole", partial(_mark, name, wanted, workspace, build.versions)))
+    for number, (title, step) in enumerate(steps):
         context.leave_if_asked()
-        if entry.get("python"):
-            summary[name] = _adopt(name, entry["python"], commands)
-        elif name in to_build:
-            summary[name] = _build(name, to_build[name], workspace, commands, context)
-        else:
-            summary[name] = _existing(name, entry, workspace)
-    context.journal.progress(len(entries), len(entries), "environments")
-    context.finish({"environments": summary})
+        context.journal.progress(number, len(steps), "steps")
+        context.journal.note(title)
+        step()
+    if steps:
+        context.journal.progress(len(steps), len(steps), "steps")
 
 
 def _known_set(name: str, entry: Mapping[str, str]) -> bool:
@@ -131,14 +145,10 @@ def _pins_match(requirements: RequirementSet, versions: Mapping[str, str]) -> bo
     return True
 
 
-def _existing(name: str, entry: Mapping[str, str], workspace: str) -> dict[str, Any]:
-    marker = _marker(Path(directory_of(name, entry["set"], workspace)))
-    return {
-        "python": python_of(name, entry, workspace),
-        "set": entry["set"],
-        "built": False,
-        "versions": marker["versions"],
-    }
+def _described(name: str, set_name: str, workspace: str, built: bool) -> dict[str, Any]:
+    directory = Path(directory_of(name, set_name, workspace))
+    python = str(directory / "bin/python")
+    return {"python": python, "set": set_name, "built": built, "versions": _marker(directory)["versions"]}
 
 
 def _adopt(name: str, python: str, commands: Commands) -> dict[str, Any]:
@@ -155,31 +165,5 @@ def _adopt(name: str, python: str, commands: Commands) -> dict[str, Any]:
         )
     versions, problem = commands.verify(python, ADOPTED_IMPORTS.get(name, ()), device="")
     if problem:
-        raise FindingError(_broken(name, python, problem))
+        raise FindingError(broken(name, python, problem))
     return {"python": python, "set": "", "built": False, "versions": versions}
-
-
-def _build(
-    name: str, requirements: RequirementSet, workspace: str, commands: Commands, context: StageContext
-) -> dict[str, Any]:
-    directory = Path(directory_of(name, requirements.name, workspace))
-    base = find_python(requirements, commands)
-    Build(directory, requirements, base, commands, context).run()
-    python = str(directory / "bin/python")
-    versions, problem = commands.verify(python, requirements.imports, requirements.device)
-    if not problem and requirements.command:
-        _, problem = commands.output([python, "-m", *requirements.command])
-    if problem:
-        raise FindingError(_broken(name, python, problem))
-    _mark(name, requirements, workspace, versions)
-    return {"python": python, "set": requirements.name, "built": True, "versions": versions}
-
-
-def _broken(name: str, python: str, problem: str) -> Finding:
-    return error(
-        "environment_broken",
-        f"The environment '{name}' ({python}) does not work: {problem}",
-        path=f"environments.{name}",
-        actual=problem,
-        fix="Read the lines above in this run's log; delete the environment's folder to have it built anew.",
-    )

@@ -195,7 +195,7 @@ async def test_the_stage_screen_shows_parameters_summary_and_its_own_log(show) -
         told = panel.text()
         assert panel.source.commands[-1] == FollowLog("bench")
         assert "in_domain" in told and "2.31 (2.20 to 2.43)" in told
-        assert "speed_prompts" in told and "12" in told
+        assert "ttt_steps" in told and "learning_rate" in told
         await panel.press("escape")
         assert panel.source.commands[-1] == FollowLog("")
 

@@ -9,7 +9,8 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from eagle3_backend.control.commands import (
@@ -45,6 +46,9 @@ FIRST_STEP = 18_300
 SCENES = ("train", "first", "cpu", "reconnecting", "stale", "connecting", "failed", "done", "key_unknown",
           "key_changed", "refused", "empty")  # fmt: skip
 
+_PARAMETERS = {"epochs": 6, "learning_rate": 0.001, "ttt_steps": 3, "step_decay": 0.8, "seed": 0,
+               "checkpoint_seconds": 60.0, "save_seconds": 60.0, "terminate_seconds": 15.0}  # fmt: skip
+
 _FINISHED = {"setup": (100, ""), "target": (362, ""), "prompts": (48, "70k"), "generate": (12015, "68k"),
              "extract": (4360, "380/380"), "vocab": (31, "32000")}  # fmt: skip
 
@@ -53,19 +57,23 @@ def _wave(step: float, period: float, size: float) -> float:
     return size * (math.sin(step / period) + 0.6 * math.sin(step / period * 2.7 + 1.3))
 
 
+@lru_cache(maxsize=4096)
 def loss_at(step: float) -> float:
     return 1.62 + 7.4 * math.exp(-step / 2600) + _wave(step, 90, 0.02 + 0.2 * math.exp(-step / 4000))
 
 
+@lru_cache(maxsize=4096)
 def length_at(step: float) -> float:
     return 1.0 + 1.78 * (1 - math.exp(-step / 4200)) + _wave(step, 130, 0.015)
 
 
+@lru_cache(maxsize=4096)
 def speed_at(step: float) -> float:
     """Tokens per second; not a number while the made-up link was lost."""
     return math.nan if 9_000 < step < 10_500 else 41_200 + _wave(step, 170, 2_400)
 
 
+@lru_cache(maxsize=4096)
 def norm_at(step: float) -> float:
     spike = 1.6 if abs(step - 13_000) < 60 else 0.0
     return 0.3 + 2.0 * math.exp(-step / 1500) + abs(_wave(step, 60, 0.09)) + spike
@@ -101,10 +109,7 @@ class MockSource:
         return None
 
     def parameters(self, stage: str) -> Mapping[str, Any]:
-        if stage not in STAGES:
-            return {}
-        kind = STAGES[stage].parameters
-        return {entry.name: getattr(kind(), entry.name) for entry in fields(kind)}
+        return dict(_PARAMETERS)
 
     def submit(self, command: Command) -> Future[Any]:
         self.commands.append(command)

@@ -35,7 +35,7 @@ class Attempt(StageContext):
         return dict(manifest["summary"])
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.output / name).read_text(encoding="utf-8").splitlines()]
+        return [json.loads(line) for line in (self.output / name).read_bytes().splitlines()]
 
     def ask_to_leave(self) -> None:
         self._stop.set()

@@ -26,20 +26,21 @@ FACTS = {
     "template_hash": "t",
     "tokenizer_hash": "k",
 }
-TRAIN = [["First question"], ["Second question", "And then?"], ["Third question"]]
+TRAIN = [["First question"], ["Second question", "And then?"], ["Third\u2028question"]]
 HELD = [["Held question"]]
 
 
 @pytest.fixture
 def inputs(tmp_path):
-    """A target in small and a prompt set; the third prompt has two turns."""
+    """A target in small and a prompt set: one prompt with two turns, one with a line separator in its text."""
     target, prompts = tmp_path / "target", tmp_path / "prompts"
     target.mkdir()
     prompts.mkdir()
     (target / "facts.json").write_text(json.dumps(FACTS))
     for name, turns in (("train", TRAIN), ("holdout", HELD)):
         rows = [{"id": f"{name}{n}", "source": "test", "file": "f", "turns": texts} for n, texts in enumerate(turns)]
-        (prompts / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (prompts / f"{name}.jsonl").write_text(text, encoding="utf-8")
     return {"target": target, "prompts": prompts}
 
 

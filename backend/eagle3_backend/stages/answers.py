@@ -12,6 +12,12 @@ from typing import Any
 SPLITS = ("train", "holdout")
 
 
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSONL file. Lines end with a newline only: other separators may stand inside a text."""
+    with open(path, "rb") as file:
+        return [json.loads(line) for line in file]
+
+
 class AnswerFile:
     """An append-only JSONL file of rows with ids. Opening it cuts off a half last line, left by a killed writer."""
 

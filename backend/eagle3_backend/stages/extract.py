@@ -21,7 +21,7 @@ from eagle3_backend.engines.vllm import SERVED_NAME, with_capture
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.artifacts import read_manifest
 from eagle3_backend.pipeline.parameters import ExtractParameters
-from eagle3_backend.stages.answers import SPLITS
+from eagle3_backend.stages.answers import SPLITS, read_rows
 from eagle3_backend.stages.captures import CaptureFailed, load, take
 from eagle3_backend.stages.context import StageContext, Stopped
 from eagle3_backend.stages.disk import Watch, check_forecast
@@ -104,9 +104,9 @@ class Extraction:
         self.writer = StoreWriter(context.output, self.stamp, self.parameters.shard_bytes)
         self.watch = Watch(context.output, self.parameters.free_floor_bytes)
         self.rows = [
-            (split, number, json.loads(line))
+            (split, number, row)
             for split in SPLITS
-            for number, line in enumerate((self.conversations / f"{split}.jsonl").read_text("utf-8").splitlines())
+            for number, row in enumerate(read_rows(self.conversations / f"{split}.jsonl"))
         ]
         finished = {split: self.writer.done(split) for split in SPLITS}
         self.todo = [planned for planned in self.rows if planned[1] not in finished[planned[0]]]

@@ -11,7 +11,6 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,15 @@ from eagle3_backend.engines.vllm import SERVED_NAME, with_capture
 from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.parameters import GenerateParameters
-from eagle3_backend.stages.answers import SPLITS, AnswerFile, assistant_message, mode_of, reason_to_drop, row_id
+from eagle3_backend.stages.answers import (
+    SPLITS,
+    AnswerFile,
+    assistant_message,
+    mode_of,
+    read_rows,
+    reason_to_drop,
+    row_id,
+)
 from eagle3_backend.stages.captures import CaptureFailed, take
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.disk import Watch, check_forecast
@@ -69,18 +76,14 @@ class Generation:
         (context.output / "errors.jsonl").unlink(missing_ok=True)
         self.errors = AnswerFile(context.output / "errors.jsonl")
         self.sampling = {"temperature": self.parameters.temperature, "max_tokens": self.parameters.max_new_tokens}
-        self.prompts = {split: self._read_prompts(split) for split in SPLITS}
+        self.prompts = {split: read_rows(context.inputs["prompts"] / f"{split}.jsonl") for split in SPLITS}
         self.total = sum(len(row["turns"]) for rows in self.prompts.values() for row in rows)
         self.tokens = 0
         self._leaving = threading.Event()
         self._lock = threading.Lock()
 
-    def _read_prompts(self, split: str) -> list[dict[str, Any]]:
-        text = (self.context.inputs["prompts"] / f"{split}.jsonl").read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines()]
-
-    def _known(self, split: str, prompt: dict[str, Any]) -> Iterator[tuple[int, list[dict[str, Any]], str]]:
-        """The turns of a prompt that have no final status yet: (turn, messages to send, row id); one at most.
+    def _next_turn(self, split: str, prompt: dict[str, Any]) -> tuple[int, list[dict[str, Any]], str] | None:
+        """The first turn of a prompt without a final status: its number, the messages to send, and its row's id.
 
         Finished turns are walked through by their ids, since an id holds the messages that led to it.
         """
@@ -90,15 +93,15 @@ class Generation:
             messages = [*messages, {"role": "user", "content": text}]
             name = row_id(messages, self.sampling, self.facts["revision"], self.facts["template_hash"])
             if name in self.dropped.rows:
-                return
+                return None
             if name not in self.answers[split].rows:
-                yield turn, messages, name
-                return
+                return turn, messages, name
             messages = [*messages, self.answers[split].rows[name]["messages"][-1]]
+        return None
 
     def unfinished(self, split: str) -> list[dict[str, Any]]:
         """The prompts of a split with a turn that was not answered yet."""
-        return [prompt for prompt in self.prompts[split] if any(self._known(split, prompt))]
+        return [prompt for prompt in self.prompts[split] if self._next_turn(split, prompt)]
 
     @property
     def done(self) -> int:
@@ -142,8 +145,8 @@ class Generation:
     def _converse(self, engine: EngineProcess, split: str, prompt: dict[str, Any]) -> None:
         """Answer the turns of one conversation, one after the other."""
         while not self._leaving.is_set():
-            turn, messages, name = next(self._known(split, prompt), (0, [], ""))
-            if not messages or not self._answer(engine, split, prompt, turn, messages, name):
+            found = self._next_turn(split, prompt)
+            if found is None or not self._answer(engine, split, prompt, *found):
                 return
 
     def _answer(

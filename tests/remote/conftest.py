@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib.util
 import io
-import os
 import sys
 import zipfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,18 +18,6 @@ from eagle3_backend.remote.embedded import EmbeddedHost
 from eagle3_backend.remote.session import HostSession
 
 HERE = Path(__file__).parent
-
-
-def _load(name: str) -> ModuleType:
-    """A helper module beside this file (tests are no package)."""
-    spec = importlib.util.spec_from_file_location(f"remote_{name}", HERE / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-sshd = _load("sshd")
 
 
 class Relay:
@@ -157,24 +142,6 @@ async def open_session(tmp_path: Path) -> AsyncIterator[Callable[..., HostSessio
 def quick_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Back-off short enough for a test."""
     monkeypatch.setattr("eagle3_backend.remote.session.BACKOFF_SECONDS", (0.05, 0.2))
-
-
-@pytest.fixture
-def make_sshd(tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Start real sshds; without the program the test is skipped, except where CI is set."""
-    if not Path(sshd.PROGRAM).exists():
-        if os.environ.get("CI"):
-            pytest.fail(f"{sshd.PROGRAM} is required in CI: install openssh-server")
-        pytest.skip(f"{sshd.PROGRAM} is not here: install openssh-server")
-    servers: list[Any] = []
-
-    def make(extra: str = "Subsystem sftp internal-sftp") -> Any:
-        servers.append(sshd.Sshd(tmp_path / f"sshd{len(servers)}", extra).start())
-        return servers[-1]
-
-    yield make
-    for server in servers:
-        server.kill()
 
 
 @pytest.fixture

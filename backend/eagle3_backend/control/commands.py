@@ -136,6 +136,10 @@ class Forecast:
     through: str
 
 
+NEW_KEY = ("ssh_host_key_changed", "ssh_host_key_unknown")
+"""How a replaced machine is met: under the old port its key is another one, under a new port nothing is known of it."""
+
+
 @dataclass(frozen=True)
 class Rebind:
     """The host was replaced: trust its new key and take over the attempts of its workspace. Answer: {"adopted", ...}.

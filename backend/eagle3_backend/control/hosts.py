@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_backend.control.campaign import Campaign
+from eagle3_backend.control.commands import NEW_KEY
 from eagle3_backend.findings import FindingError, error
 
 FILE = "hosts.toml"
@@ -71,13 +72,13 @@ async def rebind(campaign: Campaign, name: str, confirm: bool, before: dict[str,
             )
         )
     problem = session.problem
-    changed = problem is not None and problem.code == "ssh_host_key_changed"
+    another_key = problem is not None and problem.code in NEW_KEY
     answer: dict[str, Any] = {
         "host": name,
-        "old_fingerprint": problem.expected if problem is not None and changed else None,
-        "new_fingerprint": problem.actual if problem is not None and changed else None,
+        "old_fingerprint": problem.expected if problem is not None and another_key else None,
+        "new_fingerprint": problem.actual if problem is not None and another_key else None,
     }
-    if confirm and changed:
+    if confirm and another_key:
         await session.rebind()
     if not campaign.live:
         return answer

@@ -80,7 +80,7 @@ def rebind(
     as_json: JsonOption = False,
 ) -> None:
     """A host was replaced: take its new key, and take over the attempts of its workspace."""
-    from eagle3_backend.control.commands import Open, Rebind
+    from eagle3_backend.control.commands import NEW_KEY, Open, Rebind
 
     choice = choose(context, profile, no_input=no_input)
     with command(as_json) as output, facade() as control:
@@ -88,8 +88,8 @@ def rebind(
         try:
             control.submit(Open(find_profile(choice.profile), choice.settings)).result()
         except FindingError as problem:
-            # A changed key is what this command is for; anything else stops it.
-            if not any(finding.code == "ssh_host_key_changed" for finding in problem.findings):
+            # A new key is what this command is for; anything else stops it. Under a new port it is an unknown one.
+            if not any(finding.code in NEW_KEY for finding in problem.findings):
                 raise
         planned = control.submit(Rebind(name)).result()
         output.say(_differences(planned))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import getpass
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import time
+import uuid
 from pathlib import Path
 
 import asyncssh
@@ -19,21 +21,39 @@ from eagle3_backend.remote.ssh_config import SshFiles
 PROGRAM = "/usr/sbin/sshd"
 
 
-class Sshd:
-    """``start`` and ``kill`` may be called again and again; port and keys stay."""
+NAMESPACES = ("unshare", "--mount", "--uts")
 
-    def __init__(self, folder: Path, extra: str = "") -> None:
+ANOTHER_MACHINE = """
+hostname "$1" && mount --bind "$2" /proc/sys/kernel/random/boot_id &&
+mount -t tmpfs -o mode=0700 tmpfs "$3" && shift 3 && exec "$@"
+"""
+"""What makes a new machine of a mount and a UTS namespace: host name, boot id, and an empty directory for locks."""
+
+
+class Sshd:
+    """``start`` and ``kill`` may be called again and again; port and keys stay.
+
+    With ``machine`` it and all that it starts see another host name and boot id, and none of the local locks. ``login``
+    is the folder of an earlier server whose client key is let in.
+    """
+
+    def __init__(self, folder: Path, extra: str = "", machine: str = "", login: Path | None = None) -> None:
         folder.mkdir()
         self.folder = folder
         self.extra = extra
+        self.machine = machine
         self._process: subprocess.Popen[bytes] | None = None
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.new_host_key()
-        key = asyncssh.generate_private_key("ssh-ed25519")
-        key.write_private_key(folder / "id")
-        key.write_public_key(folder / "authorized")
+        if login is not None:
+            for name in ("id", "authorized"):
+                shutil.copy(login / name, folder / name)
+        else:
+            key = asyncssh.generate_private_key("ssh-ed25519")
+            key.write_private_key(folder / "id")
+            key.write_public_key(folder / "authorized")
         (folder / "id").chmod(0o600)
         (folder / "config").write_text("IdentityAgent none\nIdentitiesOnly yes\n")
         self.trust()
@@ -87,7 +107,8 @@ class Sshd:
         ]
         (self.folder / "sshd_config").write_text("\n".join(lines) + "\n")
         with open(self.folder / "log", "ab") as log:
-            self._process = subprocess.Popen([PROGRAM, "-D", "-e", "-f", self.folder / "sshd_config"], stderr=log)
+            command = [*self._elsewhere(), PROGRAM, "-D", "-e", "-f", str(self.folder / "sshd_config")]
+            self._process = subprocess.Popen(command, stderr=log)
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             with socket.socket() as probe:
@@ -95,6 +116,15 @@ class Sshd:
                     return self
             time.sleep(0.02)
         raise RuntimeError((self.folder / "log").read_text())
+
+    def _elsewhere(self) -> list[str]:
+        """Words before a command that run it on the other machine."""
+        if not self.machine:
+            return []
+        boot_id, locks = self.folder / "boot_id", Path(f"/tmp/eagle3-{os.getuid()}")
+        boot_id.write_text(f"{uuid.uuid4()}\n")
+        locks.mkdir(mode=0o700, exist_ok=True)
+        return [*NAMESPACES, "sh", "-c", ANOTHER_MACHINE, "sh", self.machine, str(boot_id), str(locks)]
 
     def kill(self) -> None:
         """SIGKILL for the listener and for every session process, not for what the sessions run."""

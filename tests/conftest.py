@@ -1,0 +1,66 @@
+"""What tests of several rooms share: real SSH servers, and laptops that use the command line."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SUPPORT = Path(__file__).parent / "support"
+
+
+def load_support(name: str) -> ModuleType:
+    """A helper module of `support` (tests are no package); only when it is asked for, as the stages' environment lacks
+    what some of them import."""
+    name, path = f"support_{name}", SUPPORT / f"{name}.py"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec and spec.loader
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@pytest.fixture
+def make_sshd(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Start real sshds; without the program the test is skipped, except where CI is set."""
+    sshd = load_support("sshd")
+    if not Path(sshd.PROGRAM).exists():
+        if os.environ.get("CI"):
+            pytest.fail(f"{sshd.PROGRAM} is required in CI: install openssh-server")
+        pytest.skip(f"{sshd.PROGRAM} is not here: install openssh-server")
+    servers: list[Any] = []
+
+    def make(extra: str = "Subsystem sftp internal-sftp", **rest: Any) -> Any:
+        servers.append(sshd.Sshd(tmp_path / f"sshd{len(servers)}", extra, **rest).start())
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.kill()
+
+
+@pytest.fixture(scope="session")
+def tools() -> ModuleType:
+    """Helpers that are no fixtures of their own."""
+    return load_support("laptop")
+
+
+@pytest.fixture(scope="session")
+def laptop_at(tools: ModuleType) -> Iterator[Callable[..., Any]]:
+    """A laptop with a folder of its own for a workspace and a profile: ``laptop_at(home, workspace, profile)``."""
+    laptops = []
+
+    def make(*arguments: Any, **rest: Any) -> Any:
+        laptops.append(tools.Laptop(*arguments, **rest))
+        return laptops[-1]
+
+    yield make
+    for laptop in laptops:
+        laptop.give_up()

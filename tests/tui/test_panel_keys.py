@@ -289,6 +289,17 @@ async def test_a_failed_profile_shows_each_of_its_faults(show) -> None:
         assert "stages.train.epoch" in told and "stages.train.learning_rate" in told
 
 
+async def test_a_refused_profile_is_read_again_with_r(show) -> None:
+    async with show("empty", (80, 24)) as panel:
+        opening = panel.source.commands[0]
+        panel.app._refuse(opening, FindingError(error("profile_invalid", "The profile is not TOML.")))
+        await panel.settle()
+        await panel.press("escape")
+        assert "correct it, then press r" in panel.text()
+        await panel.press("r")
+        assert panel.source.commands[-1] == opening
+
+
 async def test_an_engine_fault_opens_a_dialog_and_the_panel_lives_on(show) -> None:
     async with show("train", (80, 24)) as panel:
         panel.source._act = lambda command: 1 / 0

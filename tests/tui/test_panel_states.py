@@ -127,6 +127,7 @@ async def test_a_heartbeat_that_is_late_is_told_in_the_warning_colour(show) -> N
         ),
         (HostView("h", LinkState.DENIED), "✕ denied"),
         (HostView("h", LinkState.KEY_CHANGED), "✕ key changed"),
+        (HostView("h", LinkState.KEY_CHANGED, offered_key="SHA256:x"), "✕ key changed"),
         (HostView("h", LinkState.OFFLINE, offered_key="ssh-ed25519 SHA256:x"), "! verify host key"),
     ],
 )
@@ -185,3 +186,20 @@ async def test_light_and_dark_show_the_same_words(show) -> None:
         await panel.press("T")
         assert panel.lines() == dark
         assert panel.app.screen.styles.background != background
+
+
+async def test_a_finished_bench_tells_both_acceptance_lengths(show) -> None:
+    async with show("done", (80, 24)) as panel:
+        await panel.press("up")
+        told = panel.text()
+    assert "bench     done     acc 2.31/1.52" in told
+    assert "acceptance length 2.31 in domain, 1.52 published, speed x1.37" in told
+
+
+def test_a_summary_without_the_expected_figures_is_no_headline() -> None:
+    from eagle3_tui.widgets.facts import result_words
+
+    for summary in ({}, {"acceptance_length": 3}, {"acceptance_length": {"in_domain": 2}}, {"acceptance_length": None}):
+        for name in ("bench", "evaluate", "train"):
+            words = result_words(StageView(name, "", RunState.DONE, summary=summary))
+            assert all(isinstance(word, str) for word in words)

@@ -175,7 +175,11 @@ class Panel(App[None], inherit_bindings=False):
         from eagle3_tui.screens.dialogs import MessageDialog
 
         if not isinstance(command, Start | Resume):
-            self.push_screen(MessageDialog(f"{type(command).__name__} failed", problem.findings))
+            opening = isinstance(command, Open)
+            if opening and not self.picture.stages and isinstance(self.screen_stack[0], Dashboard):
+                self.screen_stack[0].failed()
+            heading = "Cannot open the campaign" if opening else f"{type(command).__name__} failed"
+            self.push_screen(MessageDialog(heading, problem.findings))
             return
         from eagle3_tui.screens.refused import RefusedDialog
 
@@ -218,7 +222,8 @@ class Panel(App[None], inherit_bindings=False):
 
     def action_reconnect(self) -> None:
         self._asked_about = ""
-        self.ask(ReconnectNow(), "trying the link")
+        # Without stages the profile itself was refused; it may have been corrected meanwhile.
+        self.ask(ReconnectNow() if self.picture.stages else self._open, "trying the link")
 
     def action_help(self) -> None:
         from eagle3_tui.screens.help import HelpScreen

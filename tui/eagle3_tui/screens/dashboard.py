@@ -74,6 +74,12 @@ class Dashboard(PanelScreen):
         self._show_curves(snapshot)
         super().show(snapshot)
 
+    def failed(self) -> None:
+        """The profile could not be opened."""
+        pipeline = self.query_one(Pipeline)
+        pipeline.empty = "the profile cannot be used: correct it, then press r"
+        pipeline.redraw()
+
     def tick(self) -> None:
         super().tick()
         if self.panel.picture.host.link is not LinkState.LIVE:

@@ -283,8 +283,11 @@ class HostKeyDialog(Dialog[str]):
 
     def body(self) -> list[Text]:
         look = self.look
+        asked = f"{clean(self._host.name, 120)} is not in known_hosts."
+        if self._host.problem is not None:
+            asked = clean(self._host.problem.message, 400)
         return [
-            *wrapped(look, f"{clean(self._host.name, 120)} is not in known_hosts. It offers:", self.room),
+            *wrapped(look, asked, self.room),
             Text(""),
             *wrapped(look, clean(self._host.offered_key, 300), self.room, "accent bold", "  "),
             Text(""),
@@ -304,5 +307,5 @@ def changed_key_words(host: HostView) -> str:
     name = clean(host.name, 120)
     return (
         "Nothing is sent to this host. If it was reinstalled or replaced on purpose, check the new fingerprint with "
-        f"its owner, then run: eagle3-tui hosts rebind {name}"
+        f"its owner first, then run: eagle3-tui hosts rebind {name}"
     )

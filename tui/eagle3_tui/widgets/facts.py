@@ -30,6 +30,25 @@ def at_work(view: StageView) -> bool:
     return view.state.is_active and view.state is not RunState.QUEUED
 
 
+def result_words(view: StageView) -> tuple[str, str]:
+    """What came out of a finished stage, in few words and on a line; empty where nothing is worth a headline.
+
+    The acceptance lengths of bench are those that the engine counted: in-domain first, then published prompts.
+    """
+    lengths = view.summary.get("acceptance_length")
+    if view.name == "bench" and isinstance(lengths, Mapping):
+        sets = {"in_domain": "in domain", "published": "published"}
+        found = {name: lengths[name] for name in sets if isinstance(lengths.get(name), Mapping)}
+        short = "/".join(_value("", part.get("mean")) for part in found.values())
+        told = [f"{_value('', part.get('mean'))} {sets[name]}" for name, part in found.items()]
+        speed = view.summary.get("speedup_c1")
+        told += [f"speed x{_value('', speed.get('mean'))}"] if isinstance(speed, Mapping) else []
+        return f"acc {short}", "acceptance length " + ", ".join(told)
+    if view.name == "evaluate" and isinstance(lengths, Mapping) and "mean" in lengths:
+        return f"acc {_value('', lengths['mean'])}", f"acceptance length {_interval(lengths)} on the hold-out"
+    return "", ""
+
+
 def needs_words(view: StageView, room: int) -> str:
     """ "needs setup, target", or the first of them and how many more when that is too long."""
     names = [clean(name, 32) for name in view.blocked_by]
@@ -86,7 +105,8 @@ def finding_lines(finding: Finding, look: Look, width: int) -> list[Text]:
     path = f"  {clean(finding.path, 120)}" if finding.path else ""
     lines = [look.line((f"{glyph} {finding.severity.value} {clean(finding.code, 80)}", f"{role} bold"), (path, "dim"))]
     if finding.expected is not None or finding.actual is not None:
-        told = [f"expected {_plain(finding.expected)}", f"found {_plain(finding.actual)}"]
+        told = [f"expected {clean(finding.expected, 300)}"] if finding.expected is not None else []
+        told += [f"found {clean(finding.actual, 300)}"] if finding.actual is not None else []
         together = ", ".join(told)
         for words in [together] if cell_len(together) + 2 <= width else told:
             lines += wrapped(look, words, width, "text", "  ")
@@ -112,10 +132,6 @@ def wrapped(look: Look, text: str, width: int, role: str = "text", indent: str =
     return [look.line((indent + line, role)) for line in lines if line]
 
 
-def _plain(value: Any) -> str:
-    return "nothing" if value is None else clean(value, 300)
-
-
 def summary_pairs(summary: Mapping[str, Any], depth: int = 0) -> list[tuple[str, str]]:
     """A summary as name and value, nested ones indented; a mean with its interval is one value."""
     pairs: list[tuple[str, str]] = []
@@ -124,11 +140,16 @@ def summary_pairs(summary: Mapping[str, Any], depth: int = 0) -> list[tuple[str,
         if not isinstance(value, Mapping) or not value:
             pairs.append((name, _value(str(key), value)))
         elif value.keys() >= {"mean", "low", "high"}:
-            mean, low, high = (_value("", value[part]) for part in ("mean", "low", "high"))
-            pairs.append((name, f"{mean} ({low} to {high})"))
+            pairs.append((name, _interval(value)))
         elif depth < 4:
             pairs += [(name, ""), *summary_pairs(value, depth + 1)]
     return pairs
+
+
+def _interval(value: Mapping[str, Any]) -> str:
+    """ "2.31 (2.20 to 2.43)"."""
+    mean, low, high = (_value("", value.get(part)) for part in ("mean", "low", "high"))
+    return f"{mean} ({low} to {high})" if value.get("low") is not None else mean
 
 
 def _value(name: str, value: Any) -> str:

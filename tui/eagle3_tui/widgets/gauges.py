@@ -84,7 +84,7 @@ def machine_line(machine: Machine, look: Look, width: int) -> Text:
         f"memory {size(machine.memory_used)}/{size(machine.memory_total)}",
         f"disk {size(machine.disk_free)} free",
     ]
-    return look.line((shorten("  ".join(part for part in parts if part), width, look.glyph("more")), "dim"))
+    return look.line((" " + shorten("  ".join(part for part in parts if part), width - 1, look.glyph("more")), "dim"))
 
 
 def gauge_lines(machine: Machine, look: Look, width: int, height: int) -> list[Text]:
@@ -93,8 +93,12 @@ def gauge_lines(machine: Machine, look: Look, width: int, height: int) -> list[T
         return [look.line((" no telemetry yet", "dim"))]
     gpus = machine.gpus
     if not gpus:
-        rows = machine_rows(machine, look, width)
-        return rows if height >= len(rows) else [machine_line(machine, look, width), *rows[:1]][:height]
+        if height >= 3:
+            return machine_rows(machine, look, width)
+        column = (width - 2) // 2
+        cpu, memory, disk = machine_rows(machine, look, column)
+        cpu.pad_right(max(0, column + 1 - cpu.cell_len))
+        return [cpu.append_text(memory), disk][:height]
     columns = 2 if len(gpus) > height and width >= 66 else 1
     column = width // columns - (columns - 1)
     rows_needed = -(-len(gpus) // columns)
@@ -117,7 +121,7 @@ def gauge_lines(machine: Machine, look: Look, width: int, height: int) -> list[T
             line.append_text(cell)
         lines.append(line)
     if height - len(lines) >= 1:
-        lines.append(look.line(" ").append_text(machine_line(machine, look, width - 1)))
+        lines.append(machine_line(machine, look, width))
     return lines
 
 

@@ -24,7 +24,7 @@ def link_words(host: HostView, now: float, look: Look) -> tuple[str, str]:
     """Glyph and words of a link, and their role; ``now`` is monotonic."""
     glyph, role = look.link(host.link)
     for_now = max(0.0, now - host.since)
-    if host.offered_key:
+    if host.offered_key and host.link is not LinkState.KEY_CHANGED:
         return f"{look.glyph('warn')} verify host key", "warn"
     if host.link is LinkState.LIVE:
         return f"{glyph} live" + (f" {host.latency * 1000:.0f}ms" if host.latency is not None else ""), role

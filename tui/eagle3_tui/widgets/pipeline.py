@@ -52,6 +52,7 @@ class Pipeline(Picture, can_focus=True):
         super().__init__(**options)
         self.selected = ""
         self.moved = False
+        self.empty = "reading the profile"
 
     @property
     def stages(self) -> tuple[StageView, ...]:
@@ -105,7 +106,7 @@ class Pipeline(Picture, can_focus=True):
 
     def lines(self, width: int, height: int) -> list[Text]:
         if not self.stages:
-            return [self.look.line(("  reading the profile", "dim"))]
+            return [self.look.line(("  " + self.empty, "dim"))]
         if height >= len(self.stages) and width < 76:
             return self._one_column(width, height)
         return self._two_columns(width, height)
@@ -178,18 +179,26 @@ class Pipeline(Picture, can_focus=True):
             return f"{clock_span(view.elapsed)}  {done}", "text"
         if view.as_of is not None and view.last_state is not None:
             return f"{span(self.panel.monotonic() - view.as_of)} ago", "dim"
+        if view.state is RunState.UNKNOWN and not view.remark:
+            return "", "dim"
         if view.state is RunState.BLOCKED and not view.remark:
             return facts.needs_words(view, room), "dim"
         if view.state in (RunState.BLOCKED, RunState.READY, RunState.QUEUED, RunState.STOPPED):
             return why, "dim"
-        return (clock_span(view.elapsed) if view.elapsed is not None else "") or why, "dim"
+        time = clock_span(view.elapsed) if view.elapsed is not None else ""
+        result = facts.result_words(view)[0]
+        both = f"{time}  {result}".strip()
+        return (both if len(both) <= room else result or time) or why, "text" if result else "dim"
+
+    def _about(self, view: StageView) -> str:
+        """Why a stage does not run, or what came out of it."""
+        return facts.reason(view) or facts.result_words(view)[1]
 
     def _under(self, view: StageView, width: int) -> list[Text]:
         """Two lines under the told stage: a bar, then eta, heartbeat and attempt."""
         look = self.look
         if not facts.at_work(view):
-            why = facts.reason(view)
-            return [look.line((fit(f"    {look.remote(why)}", width, look.glyph("more")), "dim"))] if why else []
+            return facts.wrapped(look, self._about(view), width - 1, "dim", "    ")
         share = facts.share(view)
         words = facts.progress_words(view)
         first: list[Piece] = ["    ", (f"{percent(share * 100)} ", "text")] if share is not None else ["    "]
@@ -210,8 +219,8 @@ class Pipeline(Picture, can_focus=True):
         look = self.look
         share = facts.share(view)
         if not facts.at_work(view):
-            why = facts.reason(view) or facts.progress_words(view) or clean(view.title, 60)
-            words = look.remote(f"{clean(view.name, 32)}: {why}")
+            about = self._about(view) or facts.progress_words(view) or clean(view.title, 60)
+            words = look.remote(f"{clean(view.name, 32)}: {about}")
             return look.line(("  " + shorten(words, width - 2, look.glyph("more")), "dim"))
         words = facts.progress_words(view) or "waiting for first data"
         beat = facts.beat_words(view)
@@ -236,7 +245,8 @@ def _worth_looking_at(stages: tuple[StageView, ...]) -> str:
     for view in stages:
         if not (view.fresh or view.state in (RunState.DONE, RunState.BLOCKED)):
             return view.name
-    return stages[0].name if stages else ""
+    done = [view for view in stages if view.fresh]
+    return done[-1].name if done else stages[0].name if stages else ""
 
 
 def _window(rows: list[Text], height: int, at: int) -> list[Text]:

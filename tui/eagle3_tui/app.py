@@ -110,7 +110,7 @@ class Panel(App[None], inherit_bindings=False):
         """The screen that is seen, under dialogs too."""
         seen: list[PanelScreen] = []
         for screen in reversed(self.screen_stack):
-            if isinstance(screen, PanelScreen) and screen.is_mounted:
+            if isinstance(screen, PanelScreen) and screen.is_composed:
                 seen.append(screen)
             if not screen.is_modal:
                 break

@@ -66,8 +66,17 @@ class PanelScreen(Screen[None]):
             self.focus_next(".panel")
             self.hint()
 
-    def on_screen_resume(self) -> None:
+    @property
+    def is_composed(self) -> bool:
+        """True once the widgets are there; a resume or a timer may come before."""
+        return bool(self.query(FooterBar))
+
+    def on_mount(self) -> None:
         self.show(self.panel.picture)
+
+    def on_screen_resume(self) -> None:
+        if self.is_composed:
+            self.show(self.panel.picture)
 
     def _refused(self, act: str) -> bool:
         reason = RULES[act](self.panel.picture, self.stage)

@@ -136,7 +136,6 @@ class StartDialog(Dialog[str]):
         self._forecasts: dict[str, str] = {}
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._ask_forecast()
 
     def _ask_forecast(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -85,3 +87,13 @@ def stand_in() -> Callable[..., dict[str, Any]]:
         return {"engine": "vllm", "device": "cpu", "argv": argv, "env": variables, "reasons": {}}
 
     return plan
+
+
+@pytest.fixture(scope="session")
+def tiny() -> ModuleType:
+    """Makers of a tiny target, its conversations and its hidden states (`tiny_campaign.py`); needs torch."""
+    spec = importlib.util.spec_from_file_location("tiny_campaign", Path(__file__).parent / "tiny_campaign.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

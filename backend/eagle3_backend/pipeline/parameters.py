@@ -85,6 +85,8 @@ class GenerateParameters(EngineParameters):
 
     capture: bool = True
     """Dump hidden states in the same pass, where the engine can."""
+    adopt: bool = False
+    """Take the answers that prompt files bring; conversations without an answer to each turn are still generated."""
     max_new_tokens: int = 96
     """Longest answer, tokens."""
     temperature: float = 0.0
@@ -105,6 +107,9 @@ class ExtractParameters(EngineParameters):
 
     aux_layers: Tuple[int, ...] = ()
     """Canonical aux layer ids (the stream entering layer i), ascending. Empty: 2, n//2, n-3 for n layers."""
+    adopt: str = ""
+    """Directory on the host with states of these layers, ascending, and the last one, as `hs_*.safetensors` (the layout
+    of speculators); rows that it lacks are made. It is known by its path alone: restart when its content changes."""
     shard_bytes: int = _quiet(256 * 1024 * 1024)
     """Size at which a shard is closed, bytes."""
     free_floor_bytes: int = _quiet(1024 * 1024 * 1024)
@@ -127,12 +132,26 @@ class TrainParameters(StageParameters):
 
     epochs: int = 6
     """Passes over the training rows, >= 1."""
-    learning_rate: float = 1e-3
-    """Peak learning rate."""
+    learning_rate: float = 2e-3
+    """Peak learning rate of Muon and AdamW."""
+    warmup: float = 0.03
+    """Share of all steps in which the learning rate rises; it then falls to zero along a cosine. In [0, 1)."""
+    weight_decay: float = 0.05
+    """Decoupled weight decay of the matrices, >= 0."""
+    clip: float = 1.0
+    """Largest gradient norm."""
+    batch_rows: int = 1024
+    """Supervised rows in an optimizer step, at least; whole conversations are packed up to it."""
+    loss: str = "kl"
+    """`kl` (soft labels) or `lk_hybrid` (soft labels, then overlap of the two distributions)."""
     ttt_steps: int = 3
     """Training-time-test steps, >= 1."""
     step_decay: float = 0.8
     """Weight of TTT step k is step_decay ** k, in (0, 1]."""
+    train_head: bool = False
+    """Train the head too. Off: it stays the target's own rows, which saves a third of the head's work."""
+    dtype: str = "bfloat16"
+    """Dtype of the matrix products; weights and moments are float32. `bfloat16` or `float32`."""
     seed: int = 0
     """Seed of initialisation and order."""
     checkpoint_seconds: float = _quiet(60.0)
@@ -161,10 +180,15 @@ class EvaluateParameters(StageParameters):
 class ExportParameters(StageParameters):
     """The drafter directories that engines read."""
 
+    adopt: str = ""
+    """Directory on the host with a finished drafter, flat or nested: nothing is trained, and its layout is what there
+    is to serve. It is known by its path alone: restart when its content changes."""
     verifier: str = ""
     """Name or path written as the nested config's verifier. Empty: the target's path on the host."""
     depth: int = 3
     """Draft depth written as the nested config's proposal, tokens."""
+    dtype: str = "bfloat16"
+    """Dtype of the written weights."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,198 @@
+"""The EAGLE-3 drafter: one Llama layer over the target's aux states, trained by unrolling its own drafting.
+
+Parameter names are those of the flat layout on disk. Formulas: EAGLE-3 (arXiv 2503.01840); in the notation of the
+training stage, x are tokens, g[j] the concatenated aux states at position j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from eagle3_backend.drafter.config import DrafterConfig
+from eagle3_kernels import ttt_attention
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of several conversations, packed without padding; documents do not see each other.
+
+    Row j of a conversation has the hidden state g[j] and the start token x[j+1]. All N rows give keys and values at
+    step 0; the M ``used`` ones draft.
+
+    ``aux`` [N, A*Ht], ``start_tokens`` [N], ``positions`` [N] (j), ``slots`` [N]: place in a grid of ``documents`` by
+    ``longest`` where attention happens; ``used`` [M]: indices into N; ``tokens`` [K, M]: the token that step k takes
+    in, x[j+1+k].
+    """
+
+    aux: Tensor
+    start_tokens: Tensor
+    positions: Tensor
+    slots: Tensor
+    documents: int
+    longest: int
+    used: Tensor
+    tokens: Tensor
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, states: Tensor) -> Tensor:
+        return nn.functional.rms_norm(states, states.shape[-1:], self.weight.to(states.dtype), self.eps)
+
+
+class Rotary(nn.Module):
+    """Rotary embedding with the target's base and scaling (transformers' own frequencies)."""
+
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        exponents = torch.arange(0, config.head_dim, 2).double() / config.head_dim
+        frequencies, self.factor = 1.0 / config.rope_theta**exponents, 1.0
+        if config.rope_scaling:
+            llama = LlamaConfig(
+                hidden_size=config.hidden_size,
+                num_attention_heads=config.heads,
+                head_dim=config.head_dim,
+                max_position_embeddings=config.max_position_embeddings,
+                rope_parameters={"rope_theta": config.rope_theta, **config.rope_scaling},
+            )
+            frequencies, self.factor = ROPE_INIT_FUNCTIONS[config.rope_scaling["rope_type"]](llama, None)
+        self.register_buffer("frequencies", frequencies.double(), persistent=False)
+
+    def forward(self, states: Tensor, positions: Tensor) -> Tensor:
+        """Rotate ``states`` [rows, heads, head size] to ``positions`` [rows]."""
+        angles = (positions.double()[:, None] * self.frequencies)[:, None]
+        cos, sin = (angles.cos() * self.factor).to(states.dtype), (angles.sin() * self.factor).to(states.dtype)
+        left, right = states.chunk(2, -1)
+        return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
+        inputs = 2 * config.hidden_size
+        self.q_proj = nn.Linear(inputs, self.heads * self.head_dim, bias=False)
+        self.k_proj = nn.Linear(inputs, self.kv_heads * self.head_dim, bias=False)
+        self.v_proj = nn.Linear(inputs, self.kv_heads * self.head_dim, bias=False)
+        self.o_proj = nn.Linear(self.heads * self.head_dim, config.hidden_size, bias=False)
+
+
+class MLP(nn.Module):
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        return self.down_proj(nn.functional.silu(self.gate_proj(states)) * self.up_proj(states))
+
+
+class DrafterLayer(nn.Module):
+    """The layer whose attention reads ``cat(norm(embedding), norm(hidden))`` and whose residual is the hidden state."""
+
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(config)
+
+    def inputs(self, embedding: Tensor, hidden: Tensor) -> Tensor:
+        return torch.cat([self.input_layernorm(embedding), self.hidden_norm(hidden)], -1)
+
+    def outputs(self, hidden: Tensor, attended: Tensor) -> Tensor:
+        hidden = hidden + self.self_attn.o_proj(attended)
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+
+
+class Drafter(nn.Module):
+    """The whole drafter; the embedding is the target's, frozen, and not part of the state.
+
+    ``embedding`` is [V, H]. Only the default norm flags are built: the residual is not normed, fc has no norm, the
+    next step gets the layer's output before the final norm.
+
+    ``aux_scale`` [A*Ht] divides the aux states before fc. Streams of a target differ in size by orders of magnitude and
+    hold single massive channels, which no optimizer's step suits at once. The drafter that is served has no such scale:
+    `served_weights` folds it into fc.
+    """
+
+    def __init__(self, config: DrafterConfig, embedding: Tensor, aux_scale: Tensor | None = None) -> None:
+        super().__init__()
+        self.config = config
+        inputs = len(config.aux_layers) * config.target_hidden_size
+        self.register_buffer("aux_scale", torch.ones(inputs) if aux_scale is None else aux_scale, persistent=False)
+        self.fc = nn.Linear(inputs, config.hidden_size, bias=False)
+        self.midlayer = DrafterLayer(config)
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
+        self.rotary = Rotary(config)
+        self.register_buffer("embedding", embedding, persistent=False)
+
+    def forward(self, rows: Rows) -> Tensor:
+        """Normed hidden states [K, M, H]: what the head reads at each step of each used row.
+
+        Query (row j, step k) meets the step-0 keys of rows <= j of its document and its own row's keys of steps 1..k;
+        its rotary position is j + k.
+        """
+        layer, attention = self.midlayer, self.midlayer.self_attn
+        aux = rows.aux.to(self.fc.weight.dtype) / self.aux_scale
+        hidden = self.fc(aux).to(self.norm.weight.dtype)
+        inputs = layer.inputs(self._embed(rows.start_tokens), hidden)
+        key, value = self._keys_values(inputs, rows.positions)
+        key, value = self._grid(key, rows.slots, rows), self._grid(value, rows.slots, rows)
+        hidden, inputs = hidden[rows.used], inputs[rows.used]
+        positions, slots = rows.positions[rows.used], rows.slots[rows.used]
+        own_keys: list[Tensor] = []
+        own_values: list[Tensor] = []
+        outputs = []
+        for step in range(len(rows.tokens)):
+            if step:
+                inputs = layer.inputs(self._embed(rows.tokens[step]), hidden)
+                own_key, own_value = self._keys_values(inputs, positions + step)
+                own_keys.append(self._grid(own_key, slots, rows))
+                own_values.append(self._grid(own_value, slots, rows))
+            query = self.rotary(attention.q_proj(inputs).unflatten(-1, (attention.heads, -1)), positions + step)
+            attended = ttt_attention(self._grid(query, slots, rows), key, value, own_keys, own_values)
+            attended = attended.transpose(1, 2).flatten(0, 1)[slots].flatten(1)
+            hidden = layer.outputs(hidden, attended)
+            outputs.append(self.norm(hidden))
+        return torch.stack(outputs)
+
+    def served_weights(self) -> dict[str, Tensor]:
+        """Weights by flat name as an engine applies them: fc takes the aux states as they come."""
+        weights = {name: weight.detach() for name, weight in self.state_dict().items()}
+        return {**weights, "fc.weight": weights["fc.weight"] / self.aux_scale}
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        return nn.functional.embedding(tokens, self.embedding).to(self.norm.weight.dtype)
+
+    def _keys_values(self, inputs: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        attention = self.midlayer.self_attn
+        key = self.rotary(attention.k_proj(inputs).unflatten(-1, (attention.kv_heads, -1)), positions)
+        return key, attention.v_proj(inputs).unflatten(-1, (attention.kv_heads, -1))
+
+    def _grid(self, states: Tensor, slots: Tensor, rows: Rows) -> Tensor:
+        """[rows, heads, size] to [documents, query heads, longest, size], zeros where no row lies."""
+        attention = self.midlayer.self_attn
+        grid = states.new_zeros(rows.documents * rows.longest, *states.shape[1:]).index_copy(0, slots, states)
+        grid = grid.view(rows.documents, rows.longest, *states.shape[1:]).transpose(1, 2)
+        return grid.repeat_interleave(attention.heads // states.shape[1], 1)
+
+
+def load_drafter(config: DrafterConfig, embedding: Tensor, tensors: Mapping[str, Tensor]) -> Drafter:
+    """A drafter with these weights (flat names); vocabulary maps among them are left aside. Raises RuntimeError."""
+    drafter = Drafter(config, embedding)
+    drafter.load_state_dict({name: tensor for name, tensor in tensors.items() if name not in ("d2t", "t2d")})
+    return drafter

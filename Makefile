@@ -2,20 +2,22 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-TRAIN := .build/train
+BUILD := $(CURDIR)/.build
+TRAIN := $(BUILD)/train
+PIP := -m pip --quiet --disable-pip-version-check
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-engines lint bench
+.PHONY: demo lint test test-engines
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python $(PIP) install -e '.[dev]'
 	touch $@
 
-# The same requirement set that the `setup` stage builds on a host.
-$(TRAIN)/installed: backend/eagle3_backend/pipeline/environments.py $(VENV)/installed
-	$(BIN)/python -m eagle3_backend.stages.environment_builder train-cpu $(TRAIN)
-	$(TRAIN)/bin/python -m pip install --quiet --disable-pip-version-check 'pytest>=8.4,<9' 'pytest-asyncio>=1.0,<2' 'hypothesis>=6.130,<7'
+# The train environment as a host gets it: built by the setup stage, in the workspace that `make test-engines` uses.
+$(TRAIN)/tested: $(VENV)/installed tests/support/environments.py backend/eagle3_backend/pipeline/environments.py
+	$(BIN)/python tests/support/environments.py $(BUILD)
+	$(TRAIN)/bin/python $(PIP) install 'pytest>=8.4,<9' 'pytest-asyncio>=1.0,<2' 'hypothesis>=6.130,<7'
 	touch $@
 
 demo: $(VENV)/installed
@@ -27,7 +29,7 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(VENV)/installed $(TRAIN)/installed
+test: $(VENV)/installed $(TRAIN)/tested
 	PYTHONPATH=backend:kernels $(TRAIN)/bin/python -m pytest tests/stages tests/kernels -m "not engines"
 	$(BIN)/python -m pytest -m "not engines and not torch"
 

@@ -1,6 +1,6 @@
 """Builds the train environment through the product's own setup stage: ``environments.py <build folder>``.
 
-The workspace is ``<build folder>/e2e``, which the tests with engines use too; ``<build folder>/train`` links to the result.
+The workspace is ``<build folder>/e2e``, which the tests with engines use too; ``<build folder>/train`` links to it.
 """
 
 from __future__ import annotations

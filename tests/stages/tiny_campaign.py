@@ -25,9 +25,7 @@ CONFIG = {
     "rope_theta": 10000.0,
     "eos_token_id": 2,
 }
-TOKENIZER = {
-    "added_tokens": [{"id": 2, "content": "<end>"}, {"id": 47, "content": "<think>"}, {"id": 46, "content": "<x>"}]
-}
+ADDED = {"<end>": 2, "<think>": 47, "<unused>": 46}
 
 
 def write_target(directory: Path, **facts: object) -> Path:
@@ -46,7 +44,8 @@ def write_target(directory: Path, **facts: object) -> Path:
     }
     (directory / "facts.json").write_text(json.dumps({**values, **facts}))
     (directory / "config.json").write_text(json.dumps(CONFIG))
-    (directory / "tokenizer.json").write_text(
+    added = [{"content": text, "id": token} for text, token in ADDED.items()]
+    (directory / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
         json.dumps({"added_tokens": [{"content": text, "id": token} for text, token in ADDED.items()]})
     )
     (directory / "chat_template.jinja").write_text("{{ messages }}<end><think>")

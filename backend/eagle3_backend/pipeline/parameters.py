@@ -227,7 +227,7 @@ class BenchParameters(EngineParameters):
     """Dtype of the target; greedy texts are comparable in float32 only."""
     context: int = 2048
     """Longest prompt plus answer, tokens."""
-    concurrency: int = 8
+    concurrency: int = 16
     """Requests in flight where acceptance, not speed, is measured."""
     bootstrap: int = 2000
     """Resamples over prompts for each 95 % interval."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from eagle3_backend.control.fold import RunFold
+from eagle3_backend.control.snapshot import Snapshot
 from eagle3_backend.control.views import Survey, older_outputs, stage_views
 from eagle3_backend.findings import error
 from eagle3_backend.pipeline.plan import plan_campaign
@@ -150,3 +153,14 @@ def test_the_newest_of_several_old_artifacts_is_the_one_compared_with():
         for ended, name in ((5.0, "first"), (9.0, "second"), (7.0, "third"))
     )
     assert older_outputs(PLAN, olds) == {"vocab": "/w/demo/vocab/second"}
+
+
+def test_a_view_names_what_it_stands_on_in_this_campaign():
+    parameters = {name: stage.parameters() for name, stage in STAGES.items()}
+    parameters["export"] = replace(parameters["export"], adopt="/drafters/one")
+    plan = plan_campaign("demo", "/w", parameters, {})
+    artifacts = {plan.stages[name].output: {"summary": {}} for name in ("setup", "target")}
+    views = stage_views(plan, Survey((), artifacts, {}, 50.0), {}, live=True, now=50.0)
+    export = next(view for view in views if view.name == "export")
+    assert export.needs == ("setup", "target", "export") and "train" not in export.blocked_by
+    assert Snapshot(stages=views).needed("serve") == ("setup", "target", "export", "serve")

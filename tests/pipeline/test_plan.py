@@ -80,3 +80,34 @@ def test_a_spec_holds_the_paths_of_what_the_stage_reads(parameters):
     assert spec["inputs"]["files"] == [f"/w/.eagle3/uploads/{'a' * 64}/p.jsonl"]
     assert spec["argv"] == ["/env/bin/python", "-m", "eagle3_backend.stages", "{run_directory}"]
     assert spec["engine"] is None
+
+
+def adopting(parameters, stage, value):
+    return {**parameters, stage: replace(parameters[stage], adopt=value)}
+
+
+def test_an_adopted_drafter_needs_neither_training_nor_a_vocabulary(parameters):
+    adopted = plan(adopting(parameters, "export", "/drafters/one"))
+    assert adopted.needed("serve") == ("setup", "target", "export", "serve")
+    assert adopted.needed("bench") == ("setup", "target", "prompts", "generate", "export", "bench")
+    assert [stage.name for stage in to_run(adopted, "serve", {"setup"})] == ["target", "export", "serve"]
+    assert adopted.stages["export"].inputs == {"target": adopted.stages["target"].output}
+
+
+def test_without_adoption_a_campaign_needs_what_is_declared(parameters):
+    for name in STAGES:
+        assert plan(parameters).needed(name) == needed(name)
+
+
+def test_an_adopted_drafter_is_known_by_its_path_and_not_by_the_training_it_replaces(parameters):
+    one, other = (plan(adopting(parameters, "export", path)).stages["export"] for path in ("/one", "/other"))
+    assert one.fingerprint != other.fingerprint
+    longer = {**parameters, "train": replace(parameters["train"], epochs=99)}
+    assert plan(adopting(longer, "export", "/one")).stages["export"].fingerprint == one.fingerprint
+
+
+@pytest.mark.parametrize(("stage", "value"), [("generate", True), ("extract", "/states")])
+def test_adopted_answers_and_states_make_artifacts_of_their_own(parameters, stage, value):
+    before, after = plan(parameters), plan(adopting(parameters, stage, value))
+    assert before.stages[stage].fingerprint != after.stages[stage].fingerprint
+    assert after.needed(stage) == needed(stage)

@@ -13,7 +13,7 @@ from eagle3_backend.control.snapshot import Outcome, StageView, Started
 from eagle3_backend.control.views import queued_behind, state_of
 from eagle3_backend.findings import Finding, FindingError, Severity, error
 from eagle3_backend.pipeline.plan import PlannedStage
-from eagle3_backend.pipeline.stages import STAGES, needed
+from eagle3_backend.pipeline.stages import STAGES
 from eagle3_backend.states import RunState
 
 SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
@@ -32,7 +32,8 @@ async def start(campaign: Campaign, through: str, only: bool, restart: bool, acc
     await campaign.fresh_survey()
     fresh = campaign.survey.fresh(campaign.plan)
     stages = stages_to_run(campaign.plan, through, fresh - {through} if restart else fresh, only=only)
-    fresh_names = tuple(name for name in needed(through) if name not in {planned.name for planned in stages})
+    running = {planned.name for planned in stages}
+    fresh_names = tuple(name for name in campaign.plan.needed(through) if name not in running)
     if not stages:
         return Started((), fresh_names)
     if restart and stages[0].name != through:
@@ -170,7 +171,7 @@ async def wait_for(campaign: Campaign, through: str) -> Outcome:
 def outcome_of(campaign: Campaign, through: str) -> Outcome | None:
     """How the chain stands: None while it goes on, or while that is not known."""
     views = {view.name: view for view in campaign.views()}
-    chain = [views[name] for name in needed(through)]
+    chain = [views[name] for name in campaign.plan.needed(through)]
     target = views[through]
     done = target.fresh and target.state is RunState.DONE
     if done or (STAGES[through].makes is None and campaign.is_serving(target)):

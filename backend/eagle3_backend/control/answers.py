@@ -14,7 +14,6 @@ from eagle3_backend.control.chain import build_spec, stages_to_run
 from eagle3_backend.control.script import render
 from eagle3_backend.control.snapshot import StageView
 from eagle3_backend.findings import FindingError, error
-from eagle3_backend.pipeline.stages import needed
 from eagle3_backend.remote.link import LinkLost
 from eagle3_backend.runs.loglines import LogLines
 from eagle3_backend.runs.series import downsample
@@ -157,7 +156,7 @@ async def dry_run(campaign: Campaign, through: str) -> dict[str, Any]:
             specs,
         ),
         "stages": specs,
-        "fresh": [name for name in needed(through) if name in fresh],
+        "fresh": [name for name in campaign.plan.needed(through) if name in fresh],
         "findings": [finding.to_json() for finding in await acts.preflight(campaign, stages)],
     }
 

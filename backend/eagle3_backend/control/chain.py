@@ -14,7 +14,7 @@ from eagle3_backend.findings import Finding, FindingError, Severity, error
 from eagle3_backend.pipeline import environments
 from eagle3_backend.pipeline.parameters import StageParameters
 from eagle3_backend.pipeline.plan import CampaignPlan, PlannedStage, spec_of, to_run
-from eagle3_backend.pipeline.stages import STAGES, needed
+from eagle3_backend.pipeline.stages import STAGES
 
 BULK = ("generate", "extract")
 """Stages whose engine works offline: throughput alone counts."""
@@ -107,7 +107,7 @@ def build_spec(
         planned,
         python=python,
         payload=ground.payload,
-        input_fingerprints={name: plan.stages[name].fingerprint for name in STAGES[planned.name].reads},
+        input_fingerprints={name: plan.stages[name].fingerprint for name in planned.reads},
         engine=engine_of(planned, parameters, python, device),
         accepted=accepted,
     )
@@ -143,7 +143,7 @@ def stages_to_run(plan: CampaignPlan, through: str, fresh: frozenset[str], *, on
         )
     if not only:
         return to_run(plan, through, fresh)
-    missing = [name for name in needed(through) if name != through and name not in fresh]
+    missing = [name for name in plan.needed(through) if name != through and name not in fresh]
     if missing:
         raise FindingError(
             error(

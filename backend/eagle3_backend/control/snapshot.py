@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eagle3_backend.findings import Finding
+from eagle3_backend.pipeline.stages import needed
 from eagle3_backend.states import LinkState, RunState
 
 
@@ -61,7 +62,7 @@ class StageView:
     ``state`` is the run's; ``fresh`` says the artifact is there and whole; ``outdated_by`` names what changed above;
     ``remark`` is one line of evidence ("exit 137, SIGKILL", "host rebooted"). Durations in seconds of the host's clock.
     A state from before the link was lost is ``unknown`` with ``last_state`` and its laptop monotonic time ``as_of``.
-    ``metrics`` holds the newest value of each series.
+    ``metrics`` holds the newest value of each series. ``needs`` are the stages that it stands on, itself last.
     """
 
     name: str
@@ -86,6 +87,7 @@ class StageView:
     last_state: RunState | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     output: str = ""
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,11 @@ class Snapshot:
 
     def stage(self, name: str) -> StageView | None:
         return next((view for view in self.stages if view.name == name), None)
+
+    def needed(self, through: str) -> tuple[str, ...]:
+        """The stages that ``through`` stands on, itself last, in pipeline order."""
+        view = self.stage(through)
+        return view.needs if view and view.needs else needed(through)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def _view(
     manifest = survey.artifacts.get(planned.output) or {}
     attempt = int(run["attempt"]) if run else 0
     fold = folds.get((planned.run, attempt)) or RunFold({})
-    blocked_by = tuple(name for name in dict.fromkeys((*stage.after, *stage.reads)) if name not in fresh)
+    blocked_by = tuple(name for name in dict.fromkeys((*stage.after, *planned.reads)) if name not in fresh)
     old = survey.older.get(stage.name)
     state, remark = _state(stage, run, stage.name in fresh, queued.get(stage.name), blocked_by, old is not None)
     if not survey.at:
@@ -142,6 +142,7 @@ def _view(
         as_of=None if live or not survey.at else survey.at,
         metrics=fold.metrics,
         output=planned.output,
+        needs=plan.needed(stage.name),
     )
 
 

@@ -25,10 +25,12 @@ class Upload:
 class PlannedStage:
     """One stage of one campaign with everything decided but the attempt.
 
-    ``inputs`` maps the kind of each artifact it reads (and ``files``, ``published`` for uploads) to paths on the host.
+    ``reads`` are the stages whose artifacts it takes; ``inputs`` maps their kinds (and ``files``, ``published`` for
+    uploads) to paths on the host.
     """
 
     name: str
+    reads: Tuple[str, ...]
     fingerprint: str
     run: str
     output: str
@@ -43,9 +45,14 @@ class CampaignPlan:
     workspace: str
     stages: Dict[str, PlannedStage]
 
+    def needed(self, through: str) -> Tuple[str, ...]:
+        """The stages that ``through`` stands on in this campaign, itself last, in pipeline order."""
+        return needed(through, {name: planned.reads for name, planned in self.stages.items()})
+
     def outdated_by(self, name: str, old: Mapping[str, Any]) -> Tuple[str, ...]:
         """Stages above ``name`` whose fingerprints differ from those in ``old`` (an older manifest's ``inputs``)."""
-        return tuple(read for read in STAGES[name].reads if read in old and old[read] != self.stages[read].fingerprint)
+        reads = self.stages[name].reads
+        return tuple(read for read in reads if read in old and old[read] != self.stages[read].fingerprint)
 
 
 def plan_campaign(
@@ -61,8 +68,9 @@ def plan_campaign(
     stages: Dict[str, PlannedStage] = {}
     for stage in STAGES.values():
         values = parameters[stage.name]
-        prints: Dict[str, Any] = {name: stages[name].fingerprint for name in stage.reads}
-        paths: Dict[str, Any] = {str(STAGES[name].makes): stages[name].output for name in stage.reads}
+        reads = stage.reads_of(values)
+        prints: Dict[str, Any] = {name: stages[name].fingerprint for name in reads}
+        paths: Dict[str, Any] = {str(STAGES[name].makes): stages[name].output for name in reads}
         if stage.name == "prompts":
             for kind, files in uploads.items():
                 prints[kind] = sorted(upload.sha256 for upload in files)
@@ -70,6 +78,7 @@ def plan_campaign(
         name = fingerprint(stage, values, prints)
         stages[stage.name] = PlannedStage(
             name=stage.name,
+            reads=reads,
             fingerprint=name,
             run=f"{campaign}-{stage.name}-{name}",
             output=f"{workspace}/{campaign}/{stage.name}/{name}",
@@ -82,7 +91,7 @@ def plan_campaign(
 
 def to_run(plan: CampaignPlan, through: str, fresh: Collection[str]) -> Tuple[PlannedStage, ...]:
     """The stages that must run so that ``through`` is there: all it needs that are not ``fresh``, in order."""
-    return tuple(plan.stages[name] for name in needed(through) if name not in fresh)
+    return tuple(plan.stages[name] for name in plan.needed(through) if name not in fresh)
 
 
 def spec_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Optional, Tuple, Type
+from typing import Dict, Mapping, Optional, Tuple, Type
 
 from eagle3_backend.pipeline import parameters as p
 
@@ -28,11 +28,17 @@ class Stage:
     after: Tuple[str, ...] = ("setup",)
     version: int = 1
 
+    def reads_of(self, parameters: p.StageParameters) -> Tuple[str, ...]:
+        """What it takes with these parameters: an adopted drafter stands on the target alone."""
+        if isinstance(parameters, p.ExportParameters) and parameters.adopt:
+            return ("target",)
+        return self.reads
+
 
 _STAGES = (
     Stage("setup", "Environments", p.SetupParameters, (), "environments", "host", after=()),
     Stage("target", "Target facts", p.TargetParameters, (), "target", "train"),
-    Stage("prompts", "Prompt set", p.PromptsParameters, (), "prompts", "train"),
+    Stage("prompts", "Prompt set", p.PromptsParameters, (), "prompts", "train", version=2),
     Stage(
         "generate", "Target answers", p.GenerateParameters, ("target", "prompts"), "conversations", "vllm", True, True
     ),
@@ -65,13 +71,16 @@ STAGES: Dict[str, Stage] = {stage.name: stage for stage in _STAGES}
 """Every stage by name, in pipeline order."""
 
 
-def needed(through: str) -> Tuple[str, ...]:
-    """The stages that ``through`` stands on, itself last, in pipeline order. Raises KeyError for an unknown name."""
+def needed(through: str, reads: Optional[Mapping[str, Tuple[str, ...]]] = None) -> Tuple[str, ...]:
+    """The stages that ``through`` stands on, itself last, in pipeline order. Raises KeyError for an unknown name.
+
+    ``reads`` is what each stage of a certain campaign takes (`Stage.reads_of`); None stands for the declared reads.
+    """
     wanted = set()
     todo = [through]
     while todo:
         stage = STAGES[todo.pop()]
         if stage.name not in wanted:
             wanted.add(stage.name)
-            todo += [*stage.reads, *stage.after]
+            todo += [*(stage.reads if reads is None else reads[stage.name]), *stage.after]
     return tuple(name for name in STAGES if name in wanted)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eagle3_backend.findings import Finding
-from eagle3_backend.pipeline.stages import needed
 from eagle3_backend.states import RunState
 from eagle3_tui.commands.campaign import (
     AcceptOption,
@@ -220,7 +219,7 @@ def cost(snapshot: Snapshot, through: str) -> dict[str, Any]:
 
     A stage whose summary does not tell one of them leaves it out of the sum; nothing known at all is null.
     """
-    summaries = [view.summary for view in map(snapshot.stage, needed(through)) if view is not None]
+    summaries = [view.summary for view in map(snapshot.stage, snapshot.needed(through)) if view is not None]
     totals: dict[str, Any] = {}
     for name, key in _COSTS.items():
         known = [summary[key] for summary in summaries if isinstance(summary.get(key), (int, float))]

@@ -14,7 +14,7 @@ from textual.widgets import Static
 from eagle3_backend.control.commands import Forecast
 from eagle3_backend.control.snapshot import HostView, Snapshot, StageView
 from eagle3_backend.findings import Finding
-from eagle3_backend.pipeline.stages import STAGES, needed
+from eagle3_backend.pipeline.stages import STAGES
 from eagle3_tui.bindings import bindings
 from eagle3_tui.keymap import Key, in_scope, name_of
 from eagle3_tui.text import clean, size, span
@@ -152,7 +152,7 @@ class StartDialog(Dialog[str]):
     def body(self) -> list[Text]:
         look, through = self.look, self._choices[self._at]
         fresh = {view.name for view in self._snapshot.stages if view.fresh and not view.outdated_by}
-        chain = [name for name in needed(through) if name not in fresh]
+        chain = [name for name in self._snapshot.needed(through) if name not in fresh]
         choice: list[tuple[str, str]] = [("through  ", "dim")]
         for index, name in enumerate(self._choices):
             here = index == self._at
@@ -164,7 +164,7 @@ class StartDialog(Dialog[str]):
             lines += wrapped(look, f"forecast: {self._forecasts.get(through, 'asking the host')}", self.room)
         else:
             lines += wrapped(look, f"everything through {through} is done; nothing will run", self.room)
-        if done := [name for name in needed(through) if name in fresh]:
+        if done := [name for name in self._snapshot.needed(through) if name in fresh]:
             lines += wrapped(look, "done already: " + ", ".join(done), self.room, "dim")
         return [*lines, Text("")]
 

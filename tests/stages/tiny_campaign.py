@@ -46,8 +46,6 @@ def write_target(directory: Path, **facts: object) -> Path:
     (directory / "config.json").write_text(json.dumps(CONFIG))
     added = [{"content": text, "id": token} for text, token in ADDED.items()]
     (directory / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
-        json.dumps({"added_tokens": [{"content": text, "id": token} for text, token in ADDED.items()]})
-    )
     (directory / "chat_template.jinja").write_text("{{ messages }}<end><think>")
     return directory
 

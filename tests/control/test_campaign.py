@@ -311,3 +311,12 @@ def test_a_faulty_profile_is_refused_and_nothing_is_open(campaign):
     assert refused(campaign, control, Open(campaign.profile)) == ["profile_key_unknown"]
     assert refused(campaign, control, Status()) == ["campaign_not_open"]
     assert campaign.ask(control, Hosts()) == {"hosts": []}
+
+
+def test_prompt_files_without_a_record_refuse_the_start_before_anything_is_built(campaign):
+    (campaign.root / "prompts.jsonl").write_text("")
+    control = campaign.control()
+    with pytest.raises(FindingError) as problem:
+        campaign.ask(control, Start("generate"))
+    assert [finding.code for finding in problem.value.findings] == ["prompts_empty"]
+    assert not list(campaign.workspace.glob(".eagle3/runs/*"))

@@ -138,6 +138,26 @@ def test_an_architecture_that_the_engine_does_not_know_is_refused_unless_accepte
     assert context.summary["layers"] == 12
 
 
+def test_an_unknown_architecture_is_told_also_when_its_config_has_other_names(attempt, model):
+    directory = model()
+    config = {"architectures": ["GPT2LMHeadModel"], "n_layer": 12, "n_head": 2, "n_embd": 4, "vocab_size": 6}
+    (directory / "config.json").write_text(json.dumps(config))
+    with pytest.raises(FindingError) as raised:
+        run(attempt, directory)
+    assert code(raised) == "target_unsupported"
+    with pytest.raises(FindingError) as raised:
+        run(attempt, directory, accepted=["target_unsupported"])
+    assert code(raised) == "target_config_invalid"
+    assert "num_hidden_layers" in raised.value.findings[0].message
+
+
+@pytest.mark.parametrize("value", ["twelve", None, []])
+def test_a_config_with_a_wrong_value_is_refused(attempt, model, value):
+    with pytest.raises(FindingError) as raised:
+        run(attempt, model(num_hidden_layers=value))
+    assert code(raised) == "target_config_invalid"
+
+
 @pytest.mark.parametrize("name", ["lm_head.weight_packed", "lm_head.qweight"])
 def test_a_packed_head_is_refused(attempt, model, name):
     tensors = {name: tensor for name, tensor in weights().items() if name != "lm_head.weight"}

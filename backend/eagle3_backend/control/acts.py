@@ -88,10 +88,26 @@ def _active(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[PlannedS
 
 
 async def preflight(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[Finding]:
-    """What the host is asked before a chain starts: its environments and its disk. Raises LinkLost."""
-    found = await _environments(campaign, stages)
+    """What is looked at before a chain starts: prompts, and the host's environments and disk. Raises LinkLost."""
+    found = _prompts(campaign, stages) + await _environments(campaign, stages)
     found += await forecasts.disk(campaign, await forecasts.of_chain(campaign, stages))
     return found
+
+
+def _prompts(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[Finding]:
+    """Files without a single record are known before anything is built for them."""
+    if all(planned.name != "prompts" for planned in stages) or forecasts.amounts_of(campaign).turns:
+        return []
+    return [
+        error(
+            "prompts_empty",
+            "There is no prompt to train on.",
+            path="stages.prompts.files",
+            expected="at least one conversation",
+            actual=[path.name for path in campaign.training_files],
+            fix="Name prompt files with conversations in [stages.prompts] files.",
+        )
+    ]
 
 
 async def _environments(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[Finding]:

@@ -1,15 +1,19 @@
 """Runs one attempt of one stage: ``python -m eagle3_backend.stages <run directory>``.
 
-Exit codes: 0 done, 1 a finding of severity error (in the journal), 75 stopped after saving; anything else is a fault.
+Exit codes: 0 done, 1 a finding of severity error (in the journal), 75 stopped after saving. An exception that is none
+of these is a finding, too, and its traceback is in the log.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import sys
+import traceback
 from pathlib import Path
 
-from eagle3_backend.findings import FindingError
+from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.stages.context import StageContext, Stopped
 from eagle3_backend.states import EXIT_FINDING, EXIT_STOPPED
 
@@ -31,7 +35,21 @@ def main() -> int:
     except Stopped:
         context.journal.note("Stopped after saving.")
         return EXIT_STOPPED
+    except Exception as problem:
+        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            context.report(fault(problem))
+        return EXIT_FINDING
     return 0
+
+
+def fault(problem: Exception) -> Finding:
+    """The finding for an exception that no stage turned into one of its own."""
+    if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        message = f"No space is left on the host: {problem}."
+        return error("disk_space_insufficient", message, path=problem.filename, fix="Make room there, then resume.")
+    message = f"The stage broke off: {type(problem).__name__}: {problem}"[:1000]
+    return error("stage_fault", message, fix="Its log has the whole traceback.")
 
 
 if __name__ == "__main__":

@@ -31,9 +31,10 @@ def run(context: StageContext) -> None:
     config = DrafterConfig.from_json(json.loads((checkpoint / CONFIG).read_text(encoding="utf-8")))
     tensors = tensors_of(checkpoint, context.inputs["vocab"], config, getattr(torch, parameters.dtype))
     findings = check(config, tensors)
-    for finding in findings:
-        context.report(finding)
     refused = [entry for entry in findings if entry.severity is Severity.ERROR and entry.code not in context.accepted]
+    for finding in findings:
+        if finding not in refused:
+            context.report(finding)
     if refused:
         raise FindingError(*refused)
     verifier = parameters.verifier or json.loads((target / "facts.json").read_text(encoding="utf-8"))["model"]

@@ -56,9 +56,11 @@ def run(context: StageContext) -> None:
     context.journal.progress(0, 3, "steps")
     directory, revision = locate(parameters.model, parameters.revision, context)
     context.journal.progress(1, 3, "steps")
-    facts = read_facts(directory, revision)
-    if not facts["engines"]["vllm"]:
-        context.refuse(_unsupported(facts["architecture"]))
+    outer = read_config(directory)
+    architecture = (outer.get("architectures") or [""])[0]
+    if not engines_for(architecture)["vllm"]:
+        context.refuse(_unsupported(architecture))
+    facts = read_facts(directory, revision, outer)
     if not facts["template_hash"]:
         context.refuse(_no_template(directory))
     for name in ("config.json", *TOKENIZER_FILES):
@@ -130,11 +132,11 @@ def weights_revision(directory: Path) -> str:
     return "local-" + digest.hexdigest()[:16]
 
 
-def read_facts(directory: Path, revision: str) -> dict[str, Any]:
-    """What the later stages need to know of a target. Raises FindingError for a directory that is not whole."""
+def read_config(directory: Path) -> dict[str, Any]:
+    """The target's config.json. Raises FindingError."""
     try:
-        outer = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
+        return dict(json.loads((directory / "config.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as problem:
         raise FindingError(
             error(
                 "target_config_unreadable",
@@ -143,6 +145,10 @@ def read_facts(directory: Path, revision: str) -> dict[str, Any]:
                 fix="Name the directory of a whole Hugging Face model.",
             )
         ) from problem
+
+
+def read_facts(directory: Path, revision: str, outer: dict[str, Any]) -> dict[str, Any]:
+    """What the later stages need to know of a target, whose config.json is ``outer``. Raises FindingError."""
     if not any((directory / name).exists() for name in VOCABULARIES):
         raise FindingError(
             error(
@@ -153,6 +159,22 @@ def read_facts(directory: Path, revision: str) -> dict[str, Any]:
                 fix="Copy the tokenizer files of the model into its directory.",
             )
         )
+    try:
+        return _facts(directory, revision, outer)
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        reason = f"{type(problem).__name__} {problem}"
+        raise FindingError(
+            error(
+                "target_config_invalid",
+                f"The configuration in {directory} lacks a field or has a wrong value: {reason}.",
+                path="config.json",
+                actual=reason,
+                fix="Compare its JSON files with the published model's.",
+            )
+        ) from problem
+
+
+def _facts(directory: Path, revision: str, outer: dict[str, Any]) -> dict[str, Any]:
     config = outer.get("text_config") or outer
     architecture = (outer.get("architectures") or [""])[0]
     layers = int(config["num_hidden_layers"])

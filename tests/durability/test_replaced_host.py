@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 
 import psutil
 import pytest
@@ -79,3 +80,31 @@ def test_training_ends_with_the_weights_of_an_unbroken_run_on_the_machine_that_r
     began = read_journal(second, "progress")[0]["done"]
     assert checkpoint < began <= reached + 1
     assert site.weights() == unbroken.weights()
+
+
+def test_a_machine_with_a_new_key_under_the_old_port_is_met_again_only_by_its_name(make_sshd, laptop_at, tmp_path):
+    server = make_sshd()
+    home, profile = tmp_path / "home", tmp_path / "mine.toml"
+    (home / ".ssh").mkdir(parents=True, mode=0o700)
+    known_hosts = home / ".ssh" / "known_hosts"
+    shutil.copy(server.known_hosts, known_hosts)
+    host = server.host(workspace=str(tmp_path / "w"))
+    profile.write_text(
+        f'[host]\naddress = "127.0.0.1"\nport = {host.port}\nuser = "{host.user}"\nidentity = "{host.identity}"\n'
+        f'workspace = "{host.workspace}"\n[environments.host]\npython = "{sys.executable}"\n'
+        '[target]\nmodel = "/models/tiny"\n'
+    )
+    laptop = laptop_at(home, tmp_path / "w", profile, environment={"HOME": str(home), "SSH_AUTH_SOCK": ""})
+    assert laptop.call("status", "--json").code == 0
+
+    before = known_hosts.read_text()
+    server.kill()
+    server.new_host_key()
+    server.start()
+    refused = laptop.call("status", "--json")
+    assert (refused.code, codes(refused)) == (4, ["ssh_host_key_changed"])
+    assert laptop.call("hosts", "rebind", "127.0.0.1", "--confirm", "localhost").code == 1
+    assert known_hosts.read_text() == before
+    assert laptop.call("hosts", "rebind", "127.0.0.1", "--confirm", "127.0.0.1").code == 0
+    assert known_hosts.read_text() == f"[127.0.0.1]:{server.port} {server.public_key}\n"
+    assert laptop.call("status", "--json").code == 0

@@ -17,7 +17,9 @@ from eagle3_backend.pipeline.artifacts import write_json, write_manifest
 from eagle3_backend.pipeline.stages import STAGES
 from eagle3_backend.stages.store import Stamp, StoreWriter
 
-VOCABULARY, DRAFT_VOCABULARY, HIDDEN, LAYERS = 256, 128, 64, 8
+VOCABULARY, HIDDEN, LAYERS = 256, 64, 8
+KEPT = torch.arange(1, VOCABULARY, 2)
+"""The draft vocabulary: every other token, and the conversations consist of these."""
 AUX = (2, 4, 5)
 CONVERSATIONS = {"train": 48, "holdout": 6}
 TOKENS, PROMPT = 40, 8
@@ -63,7 +65,7 @@ def store(directory: Path, generator: torch.Generator) -> None:
     writer = StoreWriter(directory, stamp, shard_bytes=1 << 20)
     for split, count in CONVERSATIONS.items():
         for index in range(count):
-            tokens = torch.randint(0, DRAFT_VOCABULARY, (TOKENS,), generator=generator).tolist()
+            tokens = KEPT[torch.randint(len(KEPT), (TOKENS,), generator=generator)].tolist()
             states = torch.randn(TOKENS - 1, len(AUX) + 1, HIDDEN, generator=generator).bfloat16()
             writer.add(split, index, tokens, [(PROMPT, TOKENS)], states)
     writer.close()
@@ -71,9 +73,8 @@ def store(directory: Path, generator: torch.Generator) -> None:
 
 def vocab(directory: Path) -> None:
     t2d = torch.zeros(VOCABULARY, dtype=torch.bool)
-    t2d[:DRAFT_VOCABULARY] = True
-    maps = {"d2t": torch.zeros(DRAFT_VOCABULARY, dtype=torch.int64), "t2d": t2d}
-    save_file(maps, directory / "vocab.safetensors")
+    t2d[KEPT] = True
+    save_file({"d2t": KEPT - torch.arange(len(KEPT)), "t2d": t2d}, directory / "vocab.safetensors")
 
 
 def main() -> None:

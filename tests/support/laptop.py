@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -45,16 +52,26 @@ class Laptop:
     begun: list[subprocess.Popen] = field(default_factory=list)
 
     def begin(self, *argv: str) -> subprocess.Popen:
-        """Start a command; its standard error goes to this process's own, so that progress is seen."""
+        """Start a command; what it prints waits in pipes."""
+        pipe = subprocess.PIPE
+        return self._begin(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+
+    def open_panel(self) -> subprocess.Popen:
+        """Start the panel on a terminal of its own, where somebody reads all it draws."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        process = self._begin((), stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+        os.close(slave)
+        threading.Thread(target=_read_to_the_end, args=(master,), daemon=True).start()
+        return process
+
+    def _begin(self, argv: tuple[str, ...], **streams: Any) -> subprocess.Popen:
         flags = [flag for setting in self.settings for flag in ("--set", setting)]
         folders = {f"XDG_{kind}_HOME": str(self.home / kind.lower()) for kind in ("CONFIG", "STATE", "CACHE")}
         process = subprocess.Popen(
             [sys.executable, "-m", "eagle3_tui.cli", "--profile", str(self.profile), "--no-input", *flags, *argv],
-            env={**os.environ, **self.environment, **folders},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            env={**os.environ, "TERM": "xterm-256color", **self.environment, **folders},
+            **streams,
         )
         self.begun.append(process)
         return process
@@ -100,6 +117,12 @@ class Laptop:
             return [line.text for line in store.lines(Key(identity, run, attempt))]
         finally:
             store.close()
+
+
+def _read_to_the_end(terminal: int) -> None:
+    with os.fdopen(terminal, "rb", buffering=0) as stream, contextlib.suppress(OSError):
+        while stream.read(65536):
+            pass
 
 
 def wait_until(condition, seconds: float, what: str):

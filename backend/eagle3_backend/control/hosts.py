@@ -84,10 +84,10 @@ async def rebind(campaign: Campaign, name: str, confirm: bool, before: dict[str,
         return answer
     await campaign.next_survey(look=True)
     foreign = [run for run in campaign.survey.runs if _elsewhere(run)]
-    here = {str(session.hello.get("host_name")), str(session.hello.get("boot_id"))}
     lost = {str(finding["actual"]) for run in foreign for finding in run["findings"] if finding["code"] == ELSEWHERE}
-    lost |= {str(before[key]) for key in ("host_name", "boot_id") if before.get(key)}
-    lost -= here
+    # Not the boot id that was known: other containers of the same machine share it, and they may be at work.
+    lost |= {str(before["host_name"])} if before.get("host_name") else set()
+    lost -= {str(session.hello.get("host_name"))}
     answer["attempts"] = [f"{run['run']}/{run['attempt']}" for run in foreign]
     answer["lost"] = sorted(lost)
     if confirm and lost:

@@ -97,7 +97,8 @@ async def test_a_stale_link_says_how_old_its_data_is(show) -> None:
 async def test_a_failed_stage_shows_its_evidence(show) -> None:
     async with show("failed", (120, 40)) as panel:
         told = panel.text()
-    assert "✕ train     failed" in told and "exit 137, SIGKILL" in told
+    assert "✕ train     failed" in told and "exit 137, SIGKILL, likely out of" in told
+    assert "u resumes" in told
 
 
 async def test_a_finished_campaign_counts_its_stages(show) -> None:

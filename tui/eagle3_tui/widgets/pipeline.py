@@ -13,6 +13,7 @@ from eagle3_backend.control.snapshot import HostView, Snapshot, StageView
 from eagle3_backend.states import LinkState, RunState
 from eagle3_tui.bindings import bindings
 from eagle3_tui.drawing import bar
+from eagle3_tui.rules import RESUMABLE
 from eagle3_tui.text import clean, clock_span, fit, percent, shorten, size, span
 from eagle3_tui.theme import Piece
 from eagle3_tui.widgets import facts
@@ -191,8 +192,9 @@ class Pipeline(Picture, can_focus=True):
         return (both if len(both) <= room else result or time) or why, "text" if result else "dim"
 
     def _about(self, view: StageView) -> str:
-        """Why a stage does not run, or what came out of it."""
-        return facts.reason(view) or facts.result_words(view)[1]
+        """Why a stage does not run and what can be done about it, or what came out of it."""
+        why = facts.reason(view) or facts.result_words(view)[1]
+        return self.look.joined([why, "u resumes"]) if view.attempt and view.state in RESUMABLE else why
 
     def _under(self, view: StageView, width: int) -> list[Text]:
         """Two lines under the told stage: a bar, then eta, heartbeat and attempt."""

@@ -62,6 +62,35 @@ def test_what_is_no_conversation_is_none(record):
     assert parse(record, "file") is None
 
 
+TOLD = [("user", "Hi"), ("assistant", "Yes?"), ("user", "Bye"), ("assistant", "Bye.")]
+
+
+def test_answers_are_kept_where_each_turn_has_one():
+    messages = [{"role": role, "content": text} for role, text in TOLD]
+    conversation = parse({"messages": [{"role": "system", "content": "Be brief."}, *messages]}, "file")
+    assert conversation.to_json()["answers"] == [{"role": "assistant", "content": text} for text in ("Yes?", "Bye.")]
+    shares = [{"from": {"user": "human"}.get(role, "gpt"), "value": text} for role, text in TOLD]
+    assert parse({"conversations": shares}, "file").answers == conversation.answers
+
+
+@pytest.mark.parametrize("name", ["response", "answer", "completion"])
+def test_a_plain_record_may_bring_its_answer(name):
+    assert parse({"prompt": "Hi", name: "Yes?"}, "file").answers == ({"role": "assistant", "content": "Yes?"},)
+
+
+@pytest.mark.parametrize("kept", [slice(3), slice(1, None), slice(0, 4, 2)])
+def test_a_conversation_that_lacks_an_answer_brings_none(kept):
+    messages = [{"role": role, "content": text} for role, text in TOLD[kept]]
+    conversation = parse({"messages": messages}, "file")
+    assert conversation.turns and "answers" not in conversation.to_json()
+
+
+def test_reasoning_stays_beside_its_answer_and_other_fields_do_not():
+    spoken = {"role": "assistant", "content": "Yes?", "reasoning_content": "hm", "weight": 1}
+    answers = parse({"messages": [{"role": "user", "content": "Hi"}, spoken]}, "file").answers
+    assert answers == ({"role": "assistant", "content": "Yes?", "reasoning_content": "hm"},)
+
+
 def test_a_json_array_is_read_like_lines(tmp_path):
     path = tmp_path / "sharegpt.json"
     path.write_text(json.dumps([{"conversations": [{"from": "human", "value": "Hi"}]}] * 2, indent=1))

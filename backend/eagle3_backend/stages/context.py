@@ -66,11 +66,14 @@ class StageContext:
         """Write a finding to the journal."""
         self.journal.finding(finding)
 
-    def refuse(self, finding: Finding) -> None:
-        """Report a finding; an error that the operator has not accepted ends the stage (FindingError)."""
-        if finding.severity is Severity.ERROR and finding.code not in self.accepted:
-            raise FindingError(finding)
-        self.journal.finding(finding)
+    def refuse(self, *findings: Finding) -> None:
+        """Report findings; errors that the operator has not accepted end the stage (FindingError with all of them)."""
+        refused = [each for each in findings if each.severity is Severity.ERROR and each.code not in self.accepted]
+        for finding in findings:
+            if finding not in refused:
+                self.journal.finding(finding)
+        if refused:
+            raise FindingError(*refused)
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Declare the artifact whole: its manifest is written last.

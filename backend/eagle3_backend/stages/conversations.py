@@ -1,7 +1,8 @@
-"""Prompt files of three shapes, read into one: what the user says, turn by turn.
+"""Prompt files of three shapes, read into one: what the user says turn by turn, and the answers where all are there.
 
 ShareGPT (``{"conversations": [{"from", "value"}]}``), OpenAI messages (``{"messages": [{"role", "content"}]}``) and
-plain records (``{"turns": […]}``, ``{"prompt": …}`` or ``{"question": …}``), as JSON lines or as one JSON array.
+plain records (``{"turns": […]}``, or ``{"prompt": …}`` or ``{"question": …}`` with ``response``, ``answer`` or
+``completion`` where there is one), as JSON lines or as one JSON array.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_backend.findings import Finding, FindingError, error, warning
+from eagle3_backend.stages.answers import assistant_message
 
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 """Speakers of both formats; anything else (tools, functions) makes a record unreadable here."""
@@ -21,12 +23,16 @@ ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assi
 
 @dataclass(frozen=True)
 class Conversation:
-    """The user's side of a conversation. ``source`` is the record's own category, ``file`` the stem of its file."""
+    """The user's side of a conversation. ``source`` is the record's own category, ``file`` the stem of its file.
+
+    ``answers`` holds the assistant's message to each turn, reasoning included, or nothing where one is missing.
+    """
 
     source: str
     file: str
     turns: tuple[str, ...]
     system: str = ""
+    answers: tuple[dict[str, Any], ...] = ()
 
     @property
     def normal(self) -> str:
@@ -45,7 +51,11 @@ class Conversation:
             "file": self.file,
             "turns": list(self.turns),
         }
-        return {**row, "system": self.system} if self.system else row
+        if self.system:
+            row["system"] = self.system
+        if self.answers:
+            row["answers"] = list(self.answers)
+        return row
 
 
 def normalise(text: str) -> str:
@@ -121,18 +131,27 @@ def parse(record: Any, file: str) -> Conversation | None:
             messages = [_message(entry, role, content) for entry in record[key]]
             break
     else:
-        messages = [("user", text) for text in _plain_turns(record)]
+        messages = _plain(record)
     if not all(messages):
         return None
     said = [message for message in messages if message is not None]
-    system = "\n".join(text for role, text in said if role == "system")
-    turns = tuple(text for role, text in said if role == "user" and text.strip())
+    system = "\n".join(message["content"] for message in said if message["role"] == "system")
+    turns = tuple(message["content"] for message in said if message["role"] == "user" and message["content"].strip())
     if not turns:
         return None
-    return Conversation(str(record.get("source") or record.get("category") or file), file, turns, system)
+    source = str(record.get("source") or record.get("category") or file)
+    return Conversation(source, file, turns, system, _answers(said, len(turns)))
 
 
-def _message(entry: Any, role: str, content: str) -> tuple[str, str] | None:
+def _answers(said: list[dict[str, Any]], turns: int) -> tuple[dict[str, Any], ...]:
+    """The assistant's messages where one follows each of the user's, and nothing else is said."""
+    spoken = [message for message in said if message["role"] != "system"]
+    if [message["role"] for message in spoken] != ["user", "assistant"] * turns:
+        return ()
+    return tuple(spoken[1::2])
+
+
+def _message(entry: Any, role: str, content: str) -> dict[str, Any] | None:
     if not isinstance(entry, dict) or ROLES.get(str(entry.get(role))) is None:
         return None
     value = entry.get(content)
@@ -141,14 +160,23 @@ def _message(entry: Any, role: str, content: str) -> tuple[str, str] | None:
         if any(not isinstance(part, dict) or part.get("type") != "text" for part in value):
             return None
         value = "".join(str(part.get("text", "")) for part in value)
-    return (ROLES[str(entry[role])], value) if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return None
+    speaker = ROLES[str(entry[role])]
+    message = {"role": speaker, "content": value}
+    return assistant_message({**entry, "content": value}) if speaker == "assistant" else message
 
 
-def _plain_turns(record: dict[str, Any]) -> list[str]:
+def _plain(record: dict[str, Any]) -> list[dict[str, Any] | None]:
+    """The messages of a plain record; none when it is no such record."""
     turns = record.get("turns")
     if isinstance(turns, list) and all(isinstance(turn, str) for turn in turns):
-        return list(turns)
+        return [{"role": "user", "content": turn} for turn in turns]
     for key in ("prompt", "question"):
         if isinstance(record.get(key), str):
-            return [record[key]]
+            answers = [
+                record[name] for name in ("response", "answer", "completion") if isinstance(record.get(name), str)
+            ]
+            asked = {"role": "user", "content": record[key]}
+            return [asked, *(assistant_message({"content": answer}) for answer in answers[:1])]
     return []

@@ -1,7 +1,8 @@
 """extract: validated hidden states of every conversation row, packed into the store.
 
-Captures that generate left beside the conversations are packed as they are. Where there are none, or where other aux
-layers are wanted, the finished rows go through the engine once more as prompts.
+States that another tool made can be adopted. Captures that generate left beside the conversations are packed as they
+are. Where there are none, or where other aux layers are wanted, the finished rows go through the engine once more as
+prompts.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from eagle3_backend.engines.vllm import SERVED_NAME, with_capture
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.artifacts import read_manifest
 from eagle3_backend.pipeline.parameters import ExtractParameters
+from eagle3_backend.stages import adopted_states
+from eagle3_backend.stages.adopted_answers import ADOPTED
 from eagle3_backend.stages.answers import SPLITS, read_rows
 from eagle3_backend.stages.captures import CaptureFailed, load, take
 from eagle3_backend.stages.context import StageContext, Stopped
@@ -47,6 +50,7 @@ def run(context: StageContext) -> None:
     work = Extraction(context)
     work.check_disk()
     try:
+        work.pack_adopted()
         work.pack_captured()
         work.prefill()
     except (Stopped, FindingError):
@@ -100,6 +104,7 @@ class Extraction:
             tokenizer_hash=self.facts["tokenizer_hash"],
             template_hash=self.facts["template_hash"],
             engine=_engine_version(),
+            adopted=self.parameters.adopt,
         )
         self.writer = StoreWriter(context.output, self.stamp, self.parameters.shard_bytes)
         self.watch = Watch(context.output, self.parameters.free_floor_bytes)
@@ -122,6 +127,39 @@ class Extraction:
         needed = tokens * self.slots * self.stamp.hidden_size * 2
         check_forecast(self.context.output, needed, self.parameters.free_floor_bytes)
 
+    def pack_adopted(self) -> None:
+        """Move another tool's states into the store; what it lacks stays in ``todo``.
+
+        A faulty file is an error; once that is accepted, its row is made here. Raises FindingError.
+        """
+        if not self.parameters.adopt or not self.todo:
+            return
+        directory = self.context.workspace / Path(self.parameters.adopt).expanduser()
+        found = adopted_states.AdoptedStates(directory, self.slots, self.stamp.hidden_size)
+        first = {fault.code: fault for fault in reversed(found.faults)}
+        self.context.refuse(*first.values())
+        rest: list[Planned] = []
+        for planned in self.todo:
+            split, number, row = planned
+            tokens = len(row["input_ids"]) - 1
+            path = found.find(row["input_ids"][:tokens])
+            if path is None:
+                rest.append(planned)
+                continue
+            try:
+                states = adopted_states.load(path, tokens)
+            except FindingError as problem:
+                self.context.refuse(*problem.findings)
+                rest.append(planned)
+                continue
+            self.writer.add(split, number, row["input_ids"], row["loss_mask"], states)
+            self._step()
+        if not self.done:
+            self.context.refuse(adopted_states.foreign(found))
+        faulty = f"; {len(found.faults)} files are faulty" if found.faults else ""
+        self.context.journal.note(f"{len(self.todo) - len(rest)} of {len(self.todo)} rows are in {directory}{faulty}")
+        self.todo = rest
+
     def _captured_layers(self) -> list[int]:
         path = self.conversations / "captures.json"
         return list(json.loads(path.read_text("utf-8"))["layer_ids"]) if path.exists() else []
@@ -134,6 +172,9 @@ class Extraction:
         for planned in self.todo:
             split, number, row = planned
             path = self.conversations / "captures" / f"{row['id']}.safetensors"
+            if not path.exists():
+                rest.append(planned)
+                continue
             try:
                 states = load(path, row["input_ids"][:-1])
                 self.writer.add(split, number, row["input_ids"], row["loss_mask"], states)
@@ -232,14 +273,16 @@ class Extraction:
         """Share of greedy tokens that the stored last state, normed and sent through the head, chooses too.
 
         One number that catches a missing norm, a wrong last layer, another revision and shifted rows. None for
-        answers that were sampled.
+        answers that were sampled at a temperature or adopted.
         """
         manifest = read_manifest(self.conversations) or {"summary": {}}
-        if manifest["summary"].get("temperature", 0.0) > 0.0:
+        own = {number for split, number, row in self.rows if split == "train" and row["finish_reason"] != ADOPTED}
+        if not own or manifest["summary"].get("temperature", 0.0) > 0.0:
             return None
         target = read_target(self.context.inputs["target"])
         right = judged = 0
-        for row in open_store(self.context.output, self.stamp).rows("train")[:TEACHER_ROWS]:
+        stored = open_store(self.context.output, self.stamp).rows("train")
+        for row in [row for row in stored if row.index in own][:TEACHER_ROWS]:
             places = row.loss_mask[1:].nonzero().squeeze(1)
             right += int((target.choices(row.last[places]) == row.token_ids[places + 1]).sum())
             judged += len(places)

@@ -1,7 +1,8 @@
 """generate: the target answers the prompts, token for token, and its hidden states are dumped in the same pass.
 
 One row for each assistant turn, written when it is finished. An earlier attempt's rows are kept and never asked again;
-errors stand apart and are asked again. The engine's own token ids make the row: nothing is tokenised twice.
+errors stand apart and are asked again. The engine's own token ids make the row: nothing is tokenised twice. Answers
+that prompt files bring may be adopted instead; the engine is started only for what is left.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from eagle3_backend.engines.vllm import SERVED_NAME, with_capture
 from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.parameters import GenerateParameters
+from eagle3_backend.stages.adopted_answers import ADOPTED, AnswerRows, brings_answers, not_regenerated
 from eagle3_backend.stages.answers import (
     SPLITS,
     AnswerFile,
@@ -49,6 +51,7 @@ def run(context: StageContext) -> None:
     torch.set_num_threads(1)
     work = Generation(context)
     try:
+        work.adopt()
         todo = [(split, row) for split in SPLITS for row in work.unfinished(split)]
         if todo:
             work.ask_all(todo)
@@ -100,8 +103,27 @@ class Generation:
         return None
 
     def unfinished(self, split: str) -> list[dict[str, Any]]:
-        """The prompts of a split with a turn that was not answered yet."""
-        return [prompt for prompt in self.prompts[split] if self._next_turn(split, prompt)]
+        """The prompts of a split with a turn that the target has to answer yet."""
+        return [prompt for prompt in self.prompts[split] if not self._adopts(prompt) and self._next_turn(split, prompt)]
+
+    def _adopts(self, prompt: dict[str, Any]) -> bool:
+        return self.parameters.adopt and brings_answers(prompt)
+
+    def adopt(self) -> None:
+        """Write the rows of all answers that are taken as they are. Raises FindingError, Stopped."""
+        todo = [(split, prompt) for split in SPLITS for prompt in self.prompts[split] if self._adopts(prompt)]
+        if not todo:
+            return
+        maker = AnswerRows(self.context.inputs["target"], self.facts, self.parameters.context)
+        pace = Pace(self.context, self)
+        for split, prompt in todo:
+            rows, dropped = maker.of(prompt)
+            for row in rows:
+                self._keep(split, row)
+            if dropped:
+                self.dropped.append(dropped)
+            pace.show()
+            self.context.leave_if_asked()
 
     @property
     def done(self) -> int:
@@ -231,8 +253,8 @@ class Generation:
             context.report(
                 warning(
                     "prompt_too_long",
-                    f"{reasons['prompt_too_long']} prompts do not fit into {self.parameters.context} tokens with an "
-                    f"answer of {self.parameters.max_new_tokens}; they were left out.",
+                    f"{reasons['prompt_too_long']} prompts do not fit into {self.parameters.context} tokens with their "
+                    f"answers (up to {self.parameters.max_new_tokens} tokens where sampled); they were left out.",
                     path="stages.generate.context",
                     expected=self.parameters.context,
                     actual=reasons["prompt_too_long"],
@@ -259,6 +281,9 @@ class Generation:
                     fix="Look at dropped.jsonl and errors.jsonl in the stage's folder.",
                 )
             )
+        adopted = sum(row["finish_reason"] == ADOPTED for row in everything)
+        if adopted:
+            context.report(not_regenerated(adopted))
         modes = Counter(row["mode"] for row in rows["train"])
         if self.parameters.capture:
             write_json(context.output / "captures.json", {"layer_ids": self.layer_ids})
@@ -269,6 +294,7 @@ class Generation:
                 "answer_tokens": sum(end - start for row in everything for start, end in row["loss_mask"]),
                 "dropped": dict(reasons),
                 "errors": len(self.errors.rows),
+                "adopted": adopted,
                 "modes": dict(modes),
                 "temperature": self.parameters.temperature,
             }

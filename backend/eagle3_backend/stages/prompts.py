@@ -29,7 +29,7 @@ def run(context: StageContext) -> None:
     read = _read_all(context.inputs.get("files", ()), context, counts)
     published = _without_doubles(_read_all(context.inputs.get("published", ()), context, Counter()), Counter())
     # Published prompts are taken evenly by file, whatever categories a file has of its own.
-    published = [replace(row, source=row.file) for row in published]
+    published = [replace(row, source=row.file, answers=()) for row in published]
     kept = _clean(read, published, parameters.max_characters, counts)
     train, holdout = split(kept, parameters.holdout, parameters.seed)
     if parameters.limit:

@@ -36,7 +36,8 @@ DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch
 class Stamp:
     """What the states are. Two stores may be read together only when their stamps are equal.
 
-    ``layer_ids`` are canonical: id i is the stream entering layer i. ``last`` is always ``pre_norm`` here.
+    ``layer_ids`` are canonical: id i is the stream entering layer i. ``last`` is always ``pre_norm`` here. ``adopted``
+    names the directory of another tool's files that states were taken from.
     """
 
     target: str
@@ -50,6 +51,7 @@ class Stamp:
     last: str = "pre_norm"
     codec: str = "raw"
     version: int = VERSION
+    adopted: str = ""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Stamp:

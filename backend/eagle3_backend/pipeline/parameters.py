@@ -2,7 +2,8 @@
 
 The laptop validates values with pydantic over these classes; a host does `Parameters(**spec["parameters"])`. The form
 in the panel, `--set` flags, the JSON schema and the reference documentation come from the text under each field. A
-field whose metadata say `affects_output` is false does not enter the fingerprint.
+field whose metadata say `affects_output` is false does not enter the fingerprint. A directory on the host enters it by
+the text of its path and nothing more: what lies in it is not looked at before the stage runs.
 """
 
 from __future__ import annotations
@@ -108,8 +109,7 @@ class ExtractParameters(EngineParameters):
     aux_layers: Tuple[int, ...] = ()
     """Canonical aux layer ids (the stream entering layer i), ascending. Empty: 2, n//2, n-3 for n layers."""
     adopt: str = ""
-    """Directory on the host with states of these layers, ascending, and the last one, as `hs_*.safetensors` (the layout
-    of speculators); rows that it lacks are made. It is known by its path alone: restart when its content changes."""
+    """Directory on the host with `hs_*.safetensors` of these layers and the last one; rows that it lacks are made."""
     shard_bytes: int = _quiet(256 * 1024 * 1024)
     """Size at which a shard is closed, bytes."""
     free_floor_bytes: int = _quiet(1024 * 1024 * 1024)
@@ -181,8 +181,7 @@ class ExportParameters(StageParameters):
     """The drafter directories that engines read."""
 
     adopt: str = ""
-    """Directory on the host with a finished drafter, flat or nested: nothing is trained, and its layout is what there
-    is to serve. It is known by its path alone: restart when its content changes."""
+    """Directory on the host with a finished drafter, flat or nested, which is then checked instead of trained."""
     verifier: str = ""
     """Name or path written as the nested config's verifier. Empty: the target's path on the host."""
     depth: int = 3

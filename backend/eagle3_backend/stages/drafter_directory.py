@@ -47,5 +47,5 @@ def _unreadable(directory: Path, problem: str) -> Finding:
         f"The drafter in '{directory.name}' cannot be read: {problem}",
         path=str(directory),
         expected="config.json and model.safetensors",
-        fix="Export again.",
+        fix="Export again, or adopt a whole directory with safetensors weights.",
     )

@@ -1,4 +1,7 @@
-"""Writes the drafter as engines read it: the same weights in the flat and in the nested layout."""
+"""Writes the drafter as engines read it: the same weights in the flat and in the nested layout.
+
+A finished drafter of somebody else can be adopted instead, in the one layout that it has.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,13 @@ from torch import Tensor
 from eagle3_backend.drafter.checks import check_aux_layers, check_shapes, check_vocabulary_map
 from eagle3_backend.drafter.config import DrafterConfig
 from eagle3_backend.drafter.layouts import flat_config, nested_config, nested_tensor_name
-from eagle3_backend.findings import Finding, FindingError, Severity
+from eagle3_backend.drafter.reading import check_against_target, flat_tensor_name, layout_of, read_config
+from eagle3_backend.drafter.tensorfile import TensorFile, read_header, read_integers
+from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.parameters import ExportParameters
 from eagle3_backend.stages.context import StageContext
+from eagle3_backend.stages.drafter_directory import check_drafter
 from eagle3_backend.stages.train import CONFIG, WEIGHTS
 from eagle3_backend.stages.vocab import read_maps
 
@@ -25,18 +31,22 @@ CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 
 
 def run(context: StageContext) -> None:
-    """Check the trained drafter, then write ``flat/`` and ``nested/``. An error that was not accepted stops it."""
+    """Check the drafter, then write ``flat/`` and ``nested/``. An error that was not accepted stops it."""
+    shutil.rmtree(context.output)
+    context.output.mkdir()
+    if context.parameters.adopt:
+        adopt(context)
+    else:
+        write_trained(context)
+
+
+def write_trained(context: StageContext) -> None:
+    """Both layouts of the drafter that was trained. Raises FindingError."""
     parameters: ExportParameters = context.parameters
     checkpoint, target = context.inputs["checkpoint"], context.inputs["target"]
     config = DrafterConfig.from_json(json.loads((checkpoint / CONFIG).read_text(encoding="utf-8")))
     tensors = tensors_of(checkpoint, context.inputs["vocab"], config, getattr(torch, parameters.dtype))
-    findings = check(config, tensors)
-    refused = [entry for entry in findings if entry.severity is Severity.ERROR and entry.code not in context.accepted]
-    for finding in findings:
-        if finding not in refused:
-            context.report(finding)
-    if refused:
-        raise FindingError(*refused)
+    context.refuse(*check(config, tensors))
     verifier = parameters.verifier or json.loads((target / "facts.json").read_text(encoding="utf-8"))["model"]
     nested = {nested_tensor_name(name): tensor for name, tensor in tensors.items()}
     write(context.output / "flat", flat_config(config, parameters.dtype), tensors)
@@ -54,6 +64,63 @@ def run(context: StageContext) -> None:
             "dtype": parameters.dtype,
             "verifier": verifier,
         }
+    )
+
+
+def adopt(context: StageContext) -> None:
+    """Copy a finished drafter of another place into the layout that it is in. Raises FindingError."""
+    source = context.workspace / Path(context.parameters.adopt).expanduser()
+    if not source.is_dir():
+        raise FindingError(_no_drafter(source))
+    check_drafter(source, context.parameters.depth)
+    written = json.loads((source / CONFIG_FILE).read_text(encoding="utf-8"))
+    target = json.loads((context.inputs["target"] / CONFIG_FILE).read_text(encoding="utf-8"))
+    config = read_config(written, target)
+    header = read_header(source / WEIGHTS_FILE)
+    shapes = {flat_tensor_name(name): entry.shape for name, entry in header.tensors.items()}
+    context.refuse(
+        *check_against_target(written, config, target),
+        *check_shapes(config, shapes),
+        *check_aux_layers(config),
+        *check_maps(header, config.vocab_size),
+    )
+    directory = context.output / layout_of(written)
+    directory.mkdir()
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        shutil.copyfile(source / name, directory / name)
+    context.finish(
+        {
+            "layouts": [directory.name],
+            "adopted": str(source),
+            "aux_layers": list(config.aux_layers),
+            "draft_vocab_size": config.draft_vocab_size,
+            "bytes": (directory / WEIGHTS_FILE).stat().st_size,
+            "dtype": written.get("dtype") or written.get("torch_dtype"),
+        }
+    )
+
+
+def check_maps(header: TensorFile, vocab_size: int) -> list[Finding]:
+    """Both vocabulary maps of a drafter file, where they are."""
+    maps: dict[str, list[int]] = {}
+    for name in ("d2t", "t2d"):
+        if name in header.tensors:
+            try:
+                maps[name] = read_integers(header, name)
+            except KeyError:
+                dtype = header.tensors[name].dtype
+                return [error("d2t_dtype", f"{name} is {dtype}, not whole numbers.", path=name, actual=dtype)]
+    return check_vocabulary_map(maps["d2t"], maps.get("t2d"), vocab_size) if "d2t" in maps else []
+
+
+def _no_drafter(source: Path) -> Finding:
+    return error(
+        "drafter_missing",
+        f"There is no drafter to adopt in {source}.",
+        path="stages.export.adopt",
+        expected=f"a directory with {CONFIG_FILE} and {WEIGHTS_FILE}",
+        actual=str(source),
+        fix="Name the drafter's directory on the host, or leave export.adopt empty to train one.",
     )
 
 

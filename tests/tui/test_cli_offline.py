@@ -105,3 +105,10 @@ def test_the_profile_comes_from_the_environment_unless_a_flag_names_one(monkeypa
     monkeypatch.setenv("EAGLE3_PROFILE", "llama-3.1-8b-1x-h100")
     assert json.loads(call("profiles", "show", "--json").stdout)["host"]["address"] == "h100"
     assert json.loads(call("--profile", "local", "profiles", "show", "--json").stdout)["host"]["address"] == "embedded"
+
+
+@pytest.mark.parametrize("argv", [(), ("--mock",)])
+def test_the_panel_without_a_terminal_is_refused_with_what_works_there(argv):
+    result = call(*argv)
+    assert result.exit_code == 1
+    assert "terminal_missing" in result.stderr and "eagle3-tui status" in result.stderr

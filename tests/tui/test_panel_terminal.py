@@ -12,6 +12,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyte
 import pytest
@@ -22,7 +23,8 @@ START = "from pathlib import Path; from eagle3_tui.app import run_panel; run_pan
 class Terminal:
     """A program on a pty of the given size, and what its screen shows."""
 
-    def __init__(self, columns: int, rows: int, **environment: str) -> None:
+    def __init__(self, columns: int, rows: int, *, deaf: bool = False, **environment: str) -> None:
+        """``deaf``: the program's parent ignores SIGHUP, and so does the program."""
         self.screen = pyte.Screen(columns, rows)
         self.stream = pyte.ByteStream(self.screen)
         self.raw = bytearray()
@@ -31,6 +33,7 @@ class Terminal:
             # readline puts LINES and COLUMNS into the C environment, where they would win over the terminal's own size.
             known = {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
             known |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
+            signal.signal(signal.SIGHUP, signal.SIG_IGN if deaf else signal.SIG_DFL)
             os.execve(sys.executable, [sys.executable, "-c", START], known)
         self.resize(columns, rows)
         self.status: int | None = None
@@ -46,7 +49,10 @@ class Terminal:
         return "\n".join(self.screen.display)
 
     def pump(self, seconds: float) -> bool:
-        """Read for a while; False when the program has closed the terminal."""
+        """Read for a while; False when the terminal is closed."""
+        if self.fd < 0:
+            time.sleep(seconds)
+            return False
         if not select.select([self.fd], [], [], seconds)[0]:
             return True
         try:
@@ -78,19 +84,25 @@ class Terminal:
                 return self.status
         raise AssertionError("the program did not end")
 
+    def hang_up(self) -> None:
+        """The terminal is gone; what was a panel has no screen and no keyboard."""
+        os.close(self.fd)
+        self.fd = -1
+
     def close(self) -> None:
         if self.status is None:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
 
 
 @pytest.fixture
 def terminal() -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
 
-    def start(columns: int, rows: int, **environment: str) -> Terminal:
-        opened.append(Terminal(columns, rows, **environment))
+    def start(columns: int, rows: int, **options: Any) -> Terminal:
+        opened.append(Terminal(columns, rows, **options))
         return opened[-1]
 
     yield start
@@ -147,3 +159,10 @@ def test_sixteen_colours_are_enough(terminal) -> None:
     panel.wait_for(lambda text: "● train     running" in text)
     assert b"38;2;" not in bytes(panel.raw) and b"38;5;" not in bytes(panel.raw)
     assert "✓ setup     done" in panel.text()
+
+
+def test_a_panel_whose_terminal_is_gone_leaves_by_itself(terminal) -> None:
+    panel = terminal(80, 24, deaf=True)
+    panel.wait_for(lambda text: "● train     running" in text)
+    panel.hang_up()
+    assert panel.wait_for_exit() == 129

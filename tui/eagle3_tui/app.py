@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -20,6 +21,7 @@ from eagle3_backend.findings import FindingError
 from eagle3_backend.states import LinkState
 from eagle3_tui import rules
 from eagle3_tui.bindings import bindings
+from eagle3_tui.hangup import leave_with_terminal
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.screens.dashboard import Dashboard
 from eagle3_tui.source import Source
@@ -276,6 +278,7 @@ def run_panel(
 
         source = ControlSource(profile, tuple(settings))
     panel = Panel(source, profile, tuple(settings), ascii_only=ascii_only, autostart=autostart)
+    leave_with_terminal(sys.stdin.fileno(), source.close)
     try:
         panel.run(mouse=True)
     finally:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from eagle3_backend.findings import FindingError, error
 from eagle3_tui.commands import hosts, look, runs, settings
 from eagle3_tui.commands.campaign import DEFAULT_PROFILE, Choice, NoInputOption, SettingsOption, choose, opened
 from eagle3_tui.commands.output import command
@@ -64,7 +65,15 @@ def demo(context: typer.Context) -> None:
 
 
 def show_panel(choice: Choice, *, autostart: str = "", mock: bool = False, ascii_only: bool = False) -> None:
-    """Run the panel until the operator leaves it; runs go on on their hosts."""
+    """Run the panel until the operator leaves it; runs go on on their hosts. Raises FindingError without a terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise FindingError(
+            error(
+                "terminal_missing",
+                "The panel needs a terminal for its keys and its screen.",
+                fix="eagle3-tui status and eagle3-tui run work without one.",
+            )
+        )
     from eagle3_tui.app import run_panel
 
     status = run_panel(

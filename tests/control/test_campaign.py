@@ -310,7 +310,7 @@ def test_a_faulty_profile_is_refused_and_nothing_is_open(campaign):
     control = campaign.control(opened=False)
     assert refused(campaign, control, Open(campaign.profile)) == ["profile_key_unknown"]
     assert refused(campaign, control, Status()) == ["campaign_not_open"]
-    assert campaign.ask(control, Hosts()) == {"hosts": []}
+    assert campaign.ask(control, Hosts())["hosts"] == []
 
 
 def test_prompt_files_without_a_record_refuse_the_start_before_anything_is_built(campaign):

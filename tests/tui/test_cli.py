@@ -340,6 +340,15 @@ def test_an_unknown_key_is_saved_when_its_fingerprint_was_given(call, box):
     assert ask.TrustHostKey(save=True) in result.control.asked
 
 
+def test_hosts_are_listed_with_their_workspaces_and_then_what_ssh_knows(call):
+    by_command = {"name": "docker exec -i box", "transport": ["docker", "exec", "-i", "box"], "workspaces": ["/data"]}
+    answers = {ask.Hosts: {"hosts": [by_command], "candidates": ["spare"]}}
+    result = call("hosts", "list", answers=answers)
+    first, second = result.stdout.splitlines()
+    assert first.split("  ")[0] == "docker exec -i box" and first.endswith("/data")
+    assert second.startswith("spare") and "~/.ssh/config" in second
+
+
 def test_another_fingerprint_than_the_given_one_is_refused(call, box):
     answers = {ask.Open: [FindingError(UNKNOWN_KEY)]}
     result = call("--profile", box, "hosts", "add", "box", "--fingerprint", "SHA256:other", answers=answers)

@@ -154,7 +154,10 @@ class Rebind:
 
 @dataclass(frozen=True)
 class Hosts:
-    """Known hosts, whether a profile is open or not. Answer: {"hosts": [{"name", "address", "workspaces", ...}]}."""
+    """Known hosts, whether a profile is open or not, and names of `~/.ssh/config` that were not used yet.
+
+    Answer: {"hosts": [{"name", "address", "workspaces", ...}], "candidates": [name, ...]}.
+    """
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from eagle3_backend.pipeline.smoke import smoke
 from eagle3_backend.profile import load
 from eagle3_backend.remote.link import LinkLost
 from eagle3_backend.remote.session import HostSession
+from eagle3_backend.remote.ssh_config import SshFiles
 from eagle3_backend.runs.store import Store
 
 
@@ -54,7 +55,7 @@ class Desk:
             if isinstance(command, commands.Open):
                 return await self._open(command)
             if isinstance(command, commands.Hosts):
-                return {"hosts": hosts.known(self._config_dir)}
+                return hosts.listed(self._config_dir, SshFiles())
             return await self._of_campaign(self._opened(), command)
         except LinkLost as problem:
             raise link_lost(self._opened().session) from problem

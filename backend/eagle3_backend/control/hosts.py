@@ -11,12 +11,21 @@ from typing import Any
 from eagle3_backend.control.campaign import Campaign
 from eagle3_backend.control.commands import NEW_KEY
 from eagle3_backend.findings import FindingError, error
+from eagle3_backend.remote import ssh_config
+from eagle3_backend.remote.ssh_config import SshFiles
 
 FILE = "hosts.toml"
 
 
+def listed(config_dir: Path, files: SshFiles) -> dict[str, Any]:
+    """The answer to `Hosts`: known ones, and names of the SSH configuration that no campaign has worked on yet."""
+    hosts = known(config_dir)
+    used = {host["name"] for host in hosts}
+    return {"hosts": hosts, "candidates": [name for name in ssh_config.names(files) if name not in used]}
+
+
 def known(config_dir: Path) -> list[dict[str, Any]]:
-    """The answer to `Hosts`: what is written, oldest acquaintance first. Raises FindingError for a torn file."""
+    """What is written, oldest acquaintance first. Raises FindingError for a torn file."""
     return [{"name": name, **values} for name, values in _read(config_dir / FILE).items()]
 
 

@@ -35,12 +35,13 @@ ConfirmOption = Annotated[
 
 @app.command("list")
 def list_hosts(as_json: JsonOption = False) -> None:
-    """The hosts that this laptop has worked with."""
+    """The hosts that this laptop has worked with and their workspaces, then other names of ~/.ssh/config."""
     from eagle3_backend.control.commands import Hosts
 
     with command(as_json) as output, facade() as control:
         answer = control.submit(Hosts()).result()
-        lines = [clean(f"{host['name']:<24} {host['address']}") for host in answer["hosts"]]
+        lines = [clean(f"{host['name']:<24} {', '.join(host['workspaces'])}") for host in answer["hosts"]]
+        lines += [clean(f"{name:<24} in ~/.ssh/config, not used yet") for name in answer["candidates"]]
         output.give(answer, "\n".join(lines) if lines else "No host yet: `eagle3-tui --profile P hosts add NAME`.")
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eagle3_backend.findings import FindingError
+from eagle3_backend.findings import Finding, FindingError
 from eagle3_backend.pipeline.stages import STAGES
 from eagle3_tui import places
-from eagle3_tui.commands.output import Output
+from eagle3_tui.commands.output import Output, command
 
 if TYPE_CHECKING:
     from eagle3_backend.control import Control
@@ -45,6 +45,7 @@ SettingsOption = Annotated[
     typer.Option("--set", metavar="STAGE.FIELD=VALUE", help="Override a stage parameter; repeatable."),
 ]
 NoInputOption = Annotated[bool, typer.Option("--no-input", help="Never ask; an unknown host key is refused.")]
+SmokeOption = Annotated[bool, typer.Option("--smoke", help="The smoke campaign instead of the whole one.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 AcceptOption = Annotated[
     list[str] | None,
@@ -105,30 +106,56 @@ def facade() -> Iterator[Control]:
 @contextmanager
 def opened(choice: Choice, output: Output, *, smoke: bool = False) -> Iterator[Control]:
     """The facade with the campaign open and its host reached. Raises FindingError."""
-    from eagle3_backend.control.commands import Open
-
-    profile = places.find_profile(choice.profile)
     with facade() as control:
-        request = Open(profile, choice.settings, smoke)
-        try:
-            control.submit(request).result()
-        except FindingError as problem:
-            if not (choice.ask and _asks_for_trust(problem) and sys.stdin.isatty()):
-                raise
-            output.findings(problem.findings)
-            trust_after_question(control, problem)
-            control.submit(request).result()
+        open_campaign(control, choice, output, smoke=smoke)
         yield control
 
 
-def _asks_for_trust(problem: FindingError) -> bool:
-    return any(finding.code == "ssh_host_key_unknown" for finding in problem.findings)
+def open_campaign(
+    control: Control, choice: Choice, output: Output, *, smoke: bool = False, fingerprint: str | None = None
+) -> bool:
+    """Open the campaign and reach its host; answers whether an unknown host key was saved for that.
 
+    It is when it is the one of ``fingerprint``, or, without one, when the operator says yes on the terminal. Raises
+    FindingError.
+    """
+    from eagle3_backend.control.commands import Open, TrustHostKey
 
-def trust_after_question(control: Control, problem: FindingError) -> None:
-    """Save an unknown host key when the operator says yes; else the refusal stands."""
-    from eagle3_backend.control.commands import TrustHostKey
-
-    if not typer.confirm("Is this the right key? Save it and go on", err=True):
-        raise problem
+    request = Open(places.find_profile(choice.profile), choice.settings, smoke)
+    try:
+        control.submit(request).result()
+        return False
+    except FindingError as problem:
+        unknown = next((finding for finding in problem.findings if finding.code == "ssh_host_key_unknown"), None)
+        if unknown is None or not _is_right_key(unknown, problem, choice, output, fingerprint):
+            raise
     control.submit(TrustHostKey(save=True)).result()
+    control.submit(request).result()
+    return True
+
+
+def _is_right_key(
+    unknown: Finding, problem: FindingError, choice: Choice, output: Output, fingerprint: str | None
+) -> bool:
+    if fingerprint is not None:
+        return bool(unknown.actual == fingerprint)
+    if not (choice.ask and sys.stdin.isatty()):
+        return False
+    output.findings(problem.findings)
+    return typer.confirm("Is this the right key? Save it and go on", err=True)
+
+
+@contextmanager
+def at_work(
+    context: typer.Context,
+    profile: str | None,
+    settings: list[str] | None,
+    no_input: bool,
+    *,
+    as_json: bool = False,
+    smoke: bool = False,
+) -> Iterator[tuple[Control, Output]]:
+    """Body of a command about one campaign, from its shared options: the facade with it open, and the output."""
+    choice = choose(context, profile, settings, no_input)
+    with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
+        yield control, output

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,12 +15,10 @@ from eagle3_tui.commands.campaign import (
     ProfileOption,
     choose,
     facade,
+    open_campaign,
 )
-from eagle3_tui.commands.output import Output, clean, command
+from eagle3_tui.commands.output import clean, command
 from eagle3_tui.places import find_profile
-
-if TYPE_CHECKING:
-    from eagle3_backend.control import Control
 
 app = typer.Typer(help="Known hosts and their keys.", no_args_is_help=True)
 
@@ -45,8 +43,7 @@ def list_hosts(as_json: JsonOption = False) -> None:
         output.give(answer, "\n".join(lines) if lines else "No host yet: `eagle3-tui --profile P hosts add NAME`.")
 
 
-@app.command()
-def add(
+def reach(
     context: typer.Context,
     name: NameArgument,
     profile: ProfileOption = None,
@@ -54,21 +51,22 @@ def add(
     no_input: NoInputOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Reach the profile's host for the first time and remember it; an unknown key is asked about."""
-    _reach(choose(context, profile, no_input=no_input), name, fingerprint, as_json)
+    """Open the profile's host, which the facade then remembers, and tell whether its key was saved."""
+    choice = choose(context, profile, no_input=no_input)
+    with command(as_json) as output, facade() as control:
+        _name_the_profiles_host(choice, name)
+        saved = open_campaign(control, choice, output, fingerprint=fingerprint)
+        output.say(f"{name} is reached" + (", and its key is saved." if saved else "; its key was known."))
+        output.give({"name": name, "key_saved": saved}, name)
 
 
-@app.command()
-def trust(
-    context: typer.Context,
-    name: NameArgument,
-    profile: ProfileOption = None,
-    fingerprint: FingerprintOption = None,
-    no_input: NoInputOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Save the key of a host that is not in known_hosts. A changed key is never taken: see `hosts rebind`."""
-    _reach(choose(context, profile, no_input=no_input), name, fingerprint, as_json)
+# One act under the two names that people look for.
+_REACH = {
+    "add": "Reach the profile's host for the first time and remember it; an unknown key is asked about.",
+    "trust": "Save the key of a host that is not in known_hosts. A changed key is never taken: see `hosts rebind`.",
+}
+for _name, _help in _REACH.items():
+    app.command(_name, help=_help)(reach)
 
 
 @app.command()
@@ -111,15 +109,6 @@ def rebind(
         output.give(answer, clean(f"{name} is bound to its new key."))
 
 
-def _reach(choice: Choice, name: str, fingerprint: str | None, as_json: bool) -> None:
-    """Open the profile's host, which the facade then remembers, and tell whether its key was saved."""
-    with command(as_json) as output, facade() as control:
-        _name_the_profiles_host(choice, name)
-        saved = _open_trusting(control, choice, fingerprint, output)
-        output.say(f"{name} is reached" + (", and its key is saved." if saved else "; its key was known."))
-        output.give({"name": name, "key_saved": saved}, name)
-
-
 def _differences(planned: dict[str, Any]) -> str:
     return "\n".join(clean(f"{name:<16} {value}") for name, value in planned.items() if value not in (None, "", []))
 
@@ -138,28 +127,3 @@ def _name_the_profiles_host(choice: Choice, name: str) -> None:
                 fix="Name the profile of that host with --profile.",
             )
         )
-
-
-def _open_trusting(control: Control, choice: Choice, fingerprint: str | None, output: Output) -> bool:
-    """Open the campaign, settling the question of an unknown key; answers whether a key was saved."""
-    from eagle3_backend.control.commands import Open, TrustHostKey
-
-    request = Open(find_profile(choice.profile), choice.settings)
-    try:
-        control.submit(request).result()
-    except FindingError as problem:
-        unknown = [finding for finding in problem.findings if finding.code == "ssh_host_key_unknown"]
-        if not unknown:
-            raise
-        if fingerprint is None:
-            if not (choice.ask and sys.stdin.isatty()):
-                raise
-            output.findings(problem.findings)
-            if not typer.confirm("Is this the right key? Save it", err=True):
-                raise
-        elif unknown[0].actual != fingerprint:
-            raise
-        control.submit(TrustHostKey(save=True)).result()
-        control.submit(request).result()
-        return True
-    return False

@@ -1,4 +1,4 @@
-"""Commands that only read: status, logs, metrics, doctor."""
+"""Commands that only read: status, logs, endpoint, metrics, doctor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from eagle3_tui.commands.campaign import (
     NoInputOption,
     ProfileOption,
     SettingsOption,
+    SmokeOption,
     StageArgument,
+    at_work,
     choose,
     opened,
 )
@@ -27,7 +29,6 @@ from eagle3_tui.commands.output import REFUSED, STAGE_ENDED_BADLY, Output, clean
 if TYPE_CHECKING:
     from eagle3_backend.control import Control
 
-SmokeOption = Annotated[bool, typer.Option("--smoke", help="The smoke campaign instead of the whole one.")]
 AttemptOption = Annotated[int, typer.Option(min=0, help="Attempt by number; 0 is the newest.")]
 
 LOOK_SECONDS = 0.5
@@ -46,8 +47,7 @@ def status(
     """Where every stage of the campaign stands."""
     from eagle3_backend.control.commands import Status
 
-    choice = choose(context, profile, settings, no_input)
-    with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
+    with at_work(context, profile, settings, no_input, as_json=as_json, smoke=smoke) as (control, output):
         answer = control.submit(Status()).result()
         output.give(answer, _status_text(answer))
 
@@ -87,8 +87,7 @@ def logs(
     no_input: NoInputOption = False,
 ) -> None:
     """The log of a stage, byte for byte."""
-    choice = choose(context, profile, settings, no_input)
-    with command() as output, opened(choice, output, smoke=smoke) as control:
+    with at_work(context, profile, settings, no_input, smoke=smoke) as (control, _):
         offset = _tail_offset(control, stage, attempt, tail) if tail else 0
         while True:
             # Looked at before reading: what was written until the attempt ended is then read for sure.
@@ -157,8 +156,7 @@ def endpoint(
     """A tunnel to the running `serve`: prints its address and key, and stays open until it is interrupted."""
     from eagle3_backend.control.commands import Endpoint
 
-    choice = choose(context, profile, settings, no_input)
-    with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
+    with at_work(context, profile, settings, no_input, as_json=as_json, smoke=smoke) as (control, output):
         answer = control.submit(Endpoint()).result()
         output.give(answer, "\n".join(clean(f"{name:<9} {value}") for name, value in answer.items()))
         output.say("The tunnel is open until ctrl-c. The engine goes on without it; end it: eagle3-tui stop serve")
@@ -185,8 +183,7 @@ def metrics(
     """The metric series of a stage's attempt."""
     from eagle3_backend.control.commands import Metrics
 
-    choice = choose(context, profile, settings, no_input)
-    with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
+    with at_work(context, profile, settings, no_input, as_json=as_json, smoke=smoke) as (control, output):
         answer = control.submit(Metrics(stage, attempt, tuple(names or ()))).result()
         if as_lines:
             for name, points in answer["series"].items():

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from eagle3_backend.findings import Finding, FindingError, Severity
+from eagle3_backend.findings import Finding, FindingError
 
 OK, REFUSED, USAGE, UNREACHABLE, DENIED, CONFLICT, STAGE_ENDED_BADLY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 
@@ -103,7 +103,3 @@ def command(as_json: bool = False) -> Iterator[Output]:
         output.refuse(problem.findings)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-
-
-def is_refusal(findings: Iterable[Finding]) -> bool:
-    return any(finding.severity is Severity.ERROR for finding in findings)

@@ -17,11 +17,11 @@ from eagle3_tui.commands.campaign import (
     OptionalStage,
     ProfileOption,
     SettingsOption,
+    SmokeOption,
     StageArgument,
     ThroughOption,
-    choose,
+    at_work,
     known_stage,
-    opened,
 )
 from eagle3_tui.commands.output import (
     CONFLICT,
@@ -30,7 +30,6 @@ from eagle3_tui.commands.output import (
     STAGE_ENDED_BADLY,
     Output,
     clean,
-    command,
     duration,
     size,
 )
@@ -60,8 +59,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run everything that is not fresh, up to a stage, and wait for it."""
-    choice = choose(context, profile, settings, no_input)
-    with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
+    with at_work(context, profile, settings, no_input, as_json=as_json, smoke=smoke) as (control, output):
         if dry_run:
             print_script(control, through, output)
         else:
@@ -74,7 +72,7 @@ def resume(
     through: ThroughOption = None,
     profile: ProfileOption = None,
     settings: SettingsOption = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help="The smoke campaign's run.")] = False,
+    smoke: SmokeOption = False,
     detach: Annotated[bool, typer.Option("--detach", help="Return as soon as the attempt has started.")] = False,
     accept: AcceptOption = None,
     no_input: NoInputOption = False,
@@ -83,8 +81,7 @@ def resume(
     """Next attempt of a stage from its newest whole checkpoint, then the rest of the chain."""
     from eagle3_backend.control.commands import Resume
 
-    choice = choose(context, profile, settings, no_input)
-    with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
+    with at_work(context, profile, settings, no_input, as_json=as_json, smoke=smoke) as (control, output):
         started = control.submit(Resume(stage, through or "", tuple(accept or ()))).result()
         # Without --through the chain that stood behind the stage goes on too.
         last = through or (started.stages[-1] if started.stages else stage)
@@ -96,13 +93,12 @@ def attach(
     stage: OptionalStage = None,
     profile: ProfileOption = None,
     settings: SettingsOption = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help="The smoke campaign's run.")] = False,
+    smoke: SmokeOption = False,
     no_input: NoInputOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Follow work that is under way to its end. It only reads: interrupting it never touches a run."""
-    choice = choose(context, profile, settings, no_input)
-    with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
+    with at_work(context, profile, settings, no_input, as_json=as_json, smoke=smoke) as (control, output):
         through = stage or _last_active(control.snapshot())
         if through is None:
             output.say("Nothing is running in this campaign.")
@@ -119,7 +115,7 @@ def stop(
     everything: Annotated[bool, typer.Option("--all", help="Every stage that is active.")] = False,
     profile: ProfileOption = None,
     settings: SettingsOption = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help="The smoke campaign's run.")] = False,
+    smoke: SmokeOption = False,
     no_input: NoInputOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -128,8 +124,7 @@ def stop(
 
     if bool(stage) == everything:
         raise typer.BadParameter("name a stage, or give --all")
-    choice = choose(context, profile, settings, no_input)
-    with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
+    with at_work(context, profile, settings, no_input, as_json=as_json, smoke=smoke) as (control, output):
         # What is queued behind a stopped stage does not start.
         views = [view for view in control.snapshot().stages if view.state is not RunState.QUEUED]
         names = [view.name for view in views if view.state.is_active] if everything else [str(stage)]

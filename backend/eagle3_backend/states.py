@@ -28,7 +28,11 @@ class RunState(str, Enum):
 
     @property
     def is_ended(self) -> bool:
-        return self in (RunState.STOPPED, RunState.DONE, RunState.FAILED, RunState.CRASHED, RunState.LOST)
+        return self in (RunState.DONE, *RESUMABLE)
+
+
+RESUMABLE = (RunState.STOPPED, RunState.FAILED, RunState.CRASHED, RunState.LOST)
+"""Ended without its artifact: a next attempt can go on from what is there."""
 
 
 class LinkState(str, Enum):

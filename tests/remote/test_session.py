@@ -14,6 +14,7 @@ import pytest
 from eagle3_backend.findings import FindingError
 from eagle3_backend.profile import Environment, Host
 from eagle3_backend.remote.link import LinkLost
+from eagle3_backend.remote.session import HostSession
 from eagle3_backend.states import LinkState
 
 pytestmark = pytest.mark.usefixtures("standin", "quick_retry")
@@ -164,3 +165,15 @@ async def test_what_a_login_shell_prints_is_passed_over(open_session, tmp_path):
     session = open_session(Host(transport=noisy, workspace=str(tmp_path / "w")))
     await session.connect()
     assert await session.request("echo", value=1) == {"value": 1}
+
+
+async def test_a_fault_nobody_foresaw_ends_the_waiting_with_a_finding():
+    async def broken():
+        raise PermissionError("~/.ssh/config is not yours")
+
+    session = HostSession(Host(address="box"), {}, connect=broken)
+    with pytest.raises(FindingError) as caught:
+        await asyncio.wait_for(session.connect(), 30)
+    (finding,) = caught.value.findings
+    assert finding.code == "link_failed" and "is not yours" in finding.message
+    await session.close()

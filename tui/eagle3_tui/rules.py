@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eagle3_backend.control.snapshot import Snapshot, StageView
-from eagle3_backend.states import LinkState, RunState
-
-RESUMABLE = (RunState.STOPPED, RunState.FAILED, RunState.CRASHED, RunState.LOST)
+from eagle3_backend.states import RESUMABLE, LinkState, RunState
 
 
 def active(snapshot: Snapshot) -> StageView | None:

@@ -14,12 +14,10 @@ from eagle3_backend.control.views import queued_behind, state_of
 from eagle3_backend.findings import Finding, FindingError, Severity, error
 from eagle3_backend.pipeline.plan import PlannedStage
 from eagle3_backend.pipeline.stages import STAGES
-from eagle3_backend.states import RunState
+from eagle3_backend.states import RESUMABLE, RunState
 
 SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """Names of the laptop's environment whose values go to the stages' environment, and nowhere else."""
-
-RESUMABLE = (RunState.STOPPED, RunState.FAILED, RunState.CRASHED, RunState.LOST)
 
 
 def ground_of(campaign: Campaign) -> Ground:

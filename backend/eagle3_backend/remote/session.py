@@ -213,6 +213,14 @@ class HostSession:
                 self.problem = problem.findings[0]
                 if isinstance(problem, login.HostKeyRefused):
                     self.offered, self._known_hosts = problem.offered, problem.known_hosts
+            except Exception as problem:
+                # Whoever waits for the link has to hear of it, whatever it was.
+                self.problem = error(
+                    "link_failed",
+                    f"The link to {self.name} cannot be made: {type(problem).__name__}: {problem}",
+                    path=self.name,
+                    fix="Correct what it says and try again.",
+                )
             await self._drop()
             await self._wait_for_next_try()
 

@@ -21,6 +21,7 @@ _CODES = {
         "host_unreachable",
         "host_not_answering",
         "gateway_failed",
+        "link_failed",
         "ssh_connection_lost",
         "ssh_negotiation_failed",
         "ssh_proxyjump_loop",

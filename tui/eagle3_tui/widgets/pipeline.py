@@ -10,10 +10,9 @@ from rich.text import Text
 from textual.message import Message
 
 from eagle3_backend.control.snapshot import HostView, Snapshot, StageView
-from eagle3_backend.states import LinkState, RunState
+from eagle3_backend.states import RESUMABLE, LinkState, RunState
 from eagle3_tui.bindings import bindings
 from eagle3_tui.drawing import bar
-from eagle3_tui.rules import RESUMABLE
 from eagle3_tui.text import clean, clock_span, fit, percent, shorten, size, span
 from eagle3_tui.theme import Piece
 from eagle3_tui.widgets import facts

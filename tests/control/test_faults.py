@@ -78,6 +78,17 @@ def test_programs_and_gateways_killed_at_random_moments_cost_no_line_and_no_run(
     assert len(campaign.journal(started.runs[-1])) > 100
 
 
+def test_start_and_stop_are_answered_although_the_gateway_dies_under_them(campaign, wait_until):
+    campaign.behave(vocab={"steps": 100000, "pause": 0.02})
+    control = campaign.control()
+    for command, state in ((Start("vocab"), RunState.RUNNING), (Stop("vocab"), RunState.STOPPED)):
+        for pid in gateways():
+            os.kill(pid, signal.SIGKILL)
+        campaign.ask(control, command)
+        wait_until(control, lambda now, state=state: now.stage("vocab").state is state)
+    assert control.snapshot().stage("vocab").attempt == 1
+
+
 def test_many_starts_at_once_make_one_run(campaign):
     hold = campaign.hold("setup")
     controls = [campaign.control() for _ in range(3)]

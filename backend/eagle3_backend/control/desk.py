@@ -18,6 +18,9 @@ from eagle3_backend.remote.session import HostSession
 from eagle3_backend.remote.ssh_config import SshFiles
 from eagle3_backend.runs.store import Store
 
+AGAIN_SECONDS = 20.0
+"""How long an act whose link broke waits for the next link before it is given up."""
+
 
 class Desk:
     """Belongs to control's event loop. ``changed`` asks for a new picture, ``tell`` hears every event."""
@@ -56,6 +59,8 @@ class Desk:
                 return await self._open(command)
             if isinstance(command, commands.Hosts):
                 return hosts.listed(self._config_dir, SshFiles())
+            if isinstance(command, (commands.Start, commands.Stop, commands.Resume)):
+                return await self._act(self._opened(), command)
             return await self._of_campaign(self._opened(), command)
         except LinkLost as problem:
             raise link_lost(self._opened().session) from problem
@@ -63,6 +68,21 @@ class Desk:
             raise FindingError(
                 error("laptop_file_unusable", f"{problem.strerror}: {problem.filename}", path=str(problem.filename))
             ) from problem
+
+    async def _act(self, campaign: Campaign, command: commands.Command) -> Any:
+        """Start, stop or resume; once more when the link broke under it, as the host takes each of them only once."""
+        was_live = campaign.live
+        try:
+            return await self._of_campaign(campaign, command)
+        except LinkLost:
+            if not was_live:
+                raise
+            try:
+                async with asyncio.timeout(AGAIN_SECONDS):
+                    await campaign.next_survey(look=True)
+            except TimeoutError:
+                pass
+            return await self._of_campaign(campaign, command)
 
     async def _of_campaign(self, campaign: Campaign, command: commands.Command) -> Any:
         match command:

@@ -33,7 +33,7 @@ class StageContext:
         self.attempt = int(run_directory.name)
         self.spec: dict[str, Any] = json.loads((run_directory / "spec.json").read_text(encoding="utf-8"))
         self.stage = STAGES[self.spec["stage"]]
-        values = {
+        values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in self.spec["parameters"].items()
         }
         self.parameters: Any = self.stage.parameters(**values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
 import re
 import tomllib
@@ -14,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from eagle3_backend.findings import Finding, FindingError, error
+from eagle3_backend.pipeline.artifacts import hash_file
 from eagle3_backend.pipeline.parameters import StageParameters
 from eagle3_backend.pipeline.plan import Upload
 from eagle3_backend.pipeline.stages import STAGES
@@ -126,7 +126,7 @@ class Profile:
                 if not path.is_absolute():
                     path = self.path.parent / path
                 try:
-                    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+                    digest = hash_file(path)
                 except OSError as problem:
                     raise FindingError(
                         error(

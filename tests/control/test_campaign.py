@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from pathlib import Path
 
 import psutil
 import pytest
@@ -26,6 +27,7 @@ from eagle3_backend.control.commands import (
     Stop,
 )
 from eagle3_backend.findings import FindingError, Severity
+from eagle3_backend.pipeline.environments import SETS, marker_of
 from eagle3_backend.pipeline.stages import needed
 from eagle3_backend.runs.store import Key, Store
 from eagle3_backend.states import LinkState, RunState
@@ -320,3 +322,14 @@ def test_prompt_files_without_a_record_refuse_the_start_before_anything_is_built
         campaign.ask(control, Start("generate"))
     assert [finding.code for finding in problem.value.findings] == ["prompts_empty"]
     assert not list(campaign.workspace.glob(".eagle3/runs/*"))
+
+
+def test_only_environments_that_are_not_there_are_in_the_forecast(campaign):
+    campaign.write_profile('\n[environments.extra]\nset = "train-cpu"\n')
+    control = campaign.control()
+    (missing,) = campaign.ask(control, Forecast("setup"))["stages"]
+    marker = Path(marker_of("extra", "train-cpu", str(campaign.workspace)))
+    marker.parent.mkdir(parents=True)
+    marker.write_text("{}")
+    (there,) = campaign.ask(control, Forecast("setup"))["stages"]
+    assert (missing["bytes"], there["bytes"]) == (SETS["train-cpu"].bytes_needed, 0)

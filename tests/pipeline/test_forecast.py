@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from eagle3_backend.pipeline.environments import SETS
 from eagle3_backend.pipeline.forecast import (
     DEMO_SHAPE,
+    ENGINE_START,
     Amounts,
     History,
     Shape,
@@ -36,15 +38,35 @@ def test_too_little_space_is_an_error_that_names_the_mount():
     assert disk_findings(9, "/data/hs", {"/data": 9}) == ()
 
 
+OTHER = {**PARAMETERS, "target": {"model": "org/model"}}
+
+
 def test_an_earlier_run_of_this_host_is_scaled_by_the_work():
     history = {"train": History(seconds=60, work=3000)}
-    result = forecast(["train"], PARAMETERS, AMOUNTS, DEMO_SHAPE, history, 0)
+    result = forecast(["train"], OTHER, AMOUNTS, DEMO_SHAPE, history, 0)
     assert result.seconds == 60 * (2000 * 6) / 3000
 
 
+def test_engine_starts_do_not_shrink_with_the_work():
+    few = {**PARAMETERS, "bench": {"in_domain": 1, "published": 1, "max_new_tokens": 1}}
+    generate, bench = forecast(["generate", "bench"], few, Amounts(1, 4), DEMO_SHAPE, {}, 0).stages
+    assert ENGINE_START < generate.seconds < ENGINE_START + 1
+    assert 2 * ENGINE_START < bench.seconds < 2 * ENGINE_START + 1
+    earlier = {"bench": History(seconds=80, work=2000)}
+    (bench,) = forecast(["bench"], few, AMOUNTS, DEMO_SHAPE, earlier, 0).stages
+    assert bench.seconds >= 80 / 2
+
+
+def test_setup_costs_what_it_has_to_build_and_nothing_for_what_is_there():
+    (there,) = forecast(["setup"], OTHER, AMOUNTS, None, {"setup": History(240, 1)}, 0, builds=[]).stages
+    (built,) = forecast(["setup"], OTHER, AMOUNTS, None, {}, 0, builds=["train-cpu", "vllm-cpu"]).stages
+    assert (there.bytes, there.basis) == (0, "nothing to build") and there.seconds < 60
+    assert built.bytes == SETS["train-cpu"].bytes_needed + SETS["vllm-cpu"].bytes_needed
+    assert built.seconds > there.seconds
+
+
 def test_an_unknown_host_and_target_have_no_invented_time():
-    other = {**PARAMETERS, "target": {"model": "org/model"}}
-    result = forecast(["generate", "train"], other, AMOUNTS, None, {}, 2.0)
+    result = forecast(["generate", "train"], OTHER, AMOUNTS, None, {}, 2.0)
     assert result.seconds is None and result.cost is None
     assert [entry.bytes for entry in result.stages] == [None, 0]
 

@@ -48,9 +48,8 @@ async def start(campaign: Campaign, through: str, only: bool, restart: bool, acc
         runs = tuple(planned.run for planned in active)
         names = tuple(planned.name for planned in active)
         return Started(runs, fresh_names, True, names[-1] == through or through in names, names)
-    spec = build_chain(
-        stages, campaign.plan, campaign.profile.parameters, ground_of(campaign), accept, forecasts.works_of(campaign)
-    )
+    works = await forecasts.works_of(campaign)
+    spec = build_chain(stages, campaign.plan, campaign.profile.parameters, ground_of(campaign), accept, works)
     campaign.judge(demote(await preflight(campaign, stages), accept))
     errors = [finding for finding in campaign.findings if finding.severity is Severity.ERROR]
     if errors:
@@ -87,14 +86,14 @@ def _active(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[PlannedS
 
 async def preflight(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[Finding]:
     """What is looked at before a chain starts: prompts, and the host's environments and disk. Raises LinkLost."""
-    found = _prompts(campaign, stages) + await _environments(campaign, stages)
+    found = await _prompts(campaign, stages) + await _environments(campaign, stages)
     found += await forecasts.disk(campaign, await forecasts.of_chain(campaign, stages))
     return found
 
 
-def _prompts(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[Finding]:
+async def _prompts(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[Finding]:
     """Files without a single record are known before anything is built for them."""
-    if all(planned.name != "prompts" for planned in stages) or forecasts.amounts_of(campaign).turns:
+    if all(planned.name != "prompts" for planned in stages) or (await forecasts.amounts_of(campaign)).turns:
         return []
     return [
         error(

@@ -142,7 +142,7 @@ async def dry_run(campaign: Campaign, through: str) -> dict[str, Any]:
     await campaign.fresh_survey()
     fresh = campaign.survey.fresh(campaign.plan)
     stages = stages_to_run(campaign.plan, through, fresh, only=False)
-    ground, works = acts.ground_of(campaign), forecasts.works_of(campaign)
+    ground, works = acts.ground_of(campaign), await forecasts.works_of(campaign)
     specs = [
         build_spec(planned, campaign.plan, campaign.profile.parameters, ground, (), works[planned.name])
         for planned in stages

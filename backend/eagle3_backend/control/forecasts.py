@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterable, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from eagle3_backend.control.campaign import Campaign
 from eagle3_backend.control.views import state_of
 from eagle3_backend.findings import Finding, FindingError
+from eagle3_backend.pipeline.environments import SETS, marker_of
 from eagle3_backend.pipeline.forecast import (
     DEMO_MODEL,
     DEMO_SHAPE,
@@ -34,10 +36,11 @@ async def of_chain(campaign: Campaign, stages: Sequence[PlannedStage]) -> Foreca
     return forecast(
         [planned.name for planned in stages],
         _parameters(campaign),
-        amounts_of(campaign),
+        await amounts_of(campaign),
         _shape(campaign),
         await _history(campaign, stages),
         campaign.profile.host.price_per_hour,
+        await _builds(campaign),
     )
 
 
@@ -48,15 +51,28 @@ async def disk(campaign: Campaign, expected: Forecast) -> tuple[Finding, ...]:
     return disk_findings(expected.bytes, workspace, {entry["mount"]: entry["free_bytes"] for entry in mounts})
 
 
-def works_of(campaign: Campaign) -> dict[str, float]:
+async def _builds(campaign: Campaign) -> list[str]:
+    """The requirement sets that `setup` will have to build there. Raises LinkLost."""
+    found = []
+    for name, entry in campaign.profile.environments.items():
+        if entry.set in SETS:
+            marker = marker_of(name, entry.set, campaign.plan.workspace)
+            if not (await campaign.session.request("probe", what="path", path=marker))["exists"]:
+                found.append(entry.set)
+    return found
+
+
+async def works_of(campaign: Campaign) -> dict[str, float]:
     """How much each stage has to do; it goes into the specs, so that later forecasts can scale by it."""
-    parameters, amounts = _parameters(campaign), amounts_of(campaign)
+    parameters, amounts = _parameters(campaign), await amounts_of(campaign)
     return {name: work(name, parameters, amounts) for name in campaign.plan.stages}
 
 
-def amounts_of(campaign: Campaign) -> Amounts:
+async def amounts_of(campaign: Campaign) -> Amounts:
     """Turns and characters of the prompts that the campaign will use."""
-    rows = [row for path in campaign.training_files for row in _count(path, path.stat().st_mtime_ns)]
+    # Away from the loop, which has pings to answer: a prompt file may hold hundreds of megabytes.
+    counts = [await asyncio.to_thread(_count, path, path.stat().st_mtime_ns) for path in campaign.training_files]
+    rows = [row for count in counts for row in count]
     prompts: Any = campaign.profile.parameters["prompts"]
     turns, characters = sum(row[0] for row in rows), sum(row[1] for row in rows)
     if prompts.limit and len(rows) > prompts.limit + prompts.holdout:

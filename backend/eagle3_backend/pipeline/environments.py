@@ -12,6 +12,9 @@ TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 GB = 1000**3
 
+MARKER = "eagle3-environment.json"
+"""Name of the file in a built environment that holds the hash of its pins."""
+
 
 @dataclass(frozen=True)
 class RequirementSet:
@@ -109,6 +112,11 @@ def pin_hash(requirements: RequirementSet) -> str:
 def directory_of(name: str, set_name: str, workspace: str) -> str:
     """Where the environment ``name`` is built from a set. Raises KeyError for an unknown set."""
     return f"{workspace}/envs/{name}-{pin_hash(SETS[set_name])}"
+
+
+def marker_of(name: str, set_name: str, workspace: str) -> str:
+    """The file that says that the environment ``name`` is built and whole; written last."""
+    return f"{directory_of(name, set_name, workspace)}/{MARKER}"
 
 
 def python_of(name: str, entry: Mapping[str, str], workspace: str) -> str:

@@ -18,6 +18,7 @@ from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.environments import (
     ADOPTED_IMPORTS,
+    MARKER,
     SETS,
     RequirementSet,
     directory_of,
@@ -27,7 +28,6 @@ from eagle3_backend.pipeline.environments import (
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.environment_build import Build, Commands, broken, find_python
 
-MARKER = "eagle3-environment.json"
 KEEP_FREE = 1000**3
 """Disk space that a build leaves free, bytes."""
 

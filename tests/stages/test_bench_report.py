@@ -12,9 +12,10 @@ from eagle3_backend.stages.bench_report import (
     by_depth,
     findings_of,
     lossless,
-    recommended_depth,
+    recommend,
     speed,
 )
+from eagle3_backend.stages.statistics import Interval
 
 
 def answer(name: str, tokens: list[int], seconds: float = 1.0, accepted: tuple[int, ...] = ()) -> Answer:
@@ -106,12 +107,34 @@ def test_shallower_depths_are_marked_as_estimates() -> None:
     assert rows[3]["acceptance_length"] == {"in_domain": 2.25}
 
 
+def recommended(cost: StepCost, steps: list[tuple[int, ...]], speed: Interval) -> tuple[int, str]:
+    found = measured(steps)
+    return recommend(by_depth([found], cost), found, speed, resamples=200, seed=0)
+
+
+CERTAIN, UNCERTAIN = Interval(1.5, 1.4, 1.6, 12), Interval(1.1, 0.9, 1.3, 12)
+
+
 def test_the_recommended_depth_is_the_fastest_one() -> None:
     cheap, dear = StepCost(0.03, 0.031, 3), StepCost(0.03, 0.3, 3)
     middle = StepCost(0.03, 0.03 * (1 + 3 * 0.3), 3)
-    assert recommended_depth(by_depth([measured(STEPS)], cheap), "in_domain") == 3
-    assert recommended_depth(by_depth([measured(STEPS)], middle), "in_domain") == 2
-    assert recommended_depth(by_depth([measured(STEPS)], dear), "in_domain") == 0
+    assert [recommended(cost, STEPS, CERTAIN)[0] for cost in (cheap, middle, dear)] == [3, 2, 0]
+    assert recommended(cheap, STEPS, CERTAIN)[1].startswith("depth 3 has the highest estimated speed-up (in_domain)")
+
+
+def test_no_depth_is_recommended_where_next_to_nothing_is_accepted_however_fast_it_seemed() -> None:
+    depth, reason = recommended(StepCost(0.03, 0.0125, 3), [(0,) * 20] * 5, Interval(2.4, 2.0, 2.8, 12))
+    assert depth == 0 and "acceptance length clearly above 1" in reason
+
+
+def test_a_recommendation_says_when_the_measured_speed_proves_nothing() -> None:
+    assert "includes 1.0" in recommended(StepCost(0.03, 0.031, 3), STEPS, UNCERTAIN)[1]
+    assert "includes 1.0" not in recommended(StepCost(0.03, 0.031, 3), STEPS, CERTAIN)[1]
+
+
+def test_no_estimated_speed_up_exceeds_its_acceptance_length() -> None:
+    for row in by_depth([measured(STEPS)], StepCost(plain=0.03, drafted=0.0125, depth=3)):
+        assert row["speedup_c1"]["in_domain"] <= row["acceptance_length"]["in_domain"]
 
 
 def test_losslessness_counts_prompts_whose_every_answer_has_the_same_token_ids() -> None:

@@ -187,14 +187,18 @@ def _figures(context: StageContext, results: _Results) -> dict[str, Any]:
         acceptance[each.name] = bench_report.acceptance(each, parameters.bootstrap, parameters.seed)
     figures = {"acceptance_length": acceptance, **_lossless(context, results)}
     if not results.pairs:
-        return {**figures, "recommended_depth": None, "recommended_for": None, "speedup_c1": None, "by_depth": []}
+        unknown = dict.fromkeys(("recommended_depth", "recommended_for", "recommended_because", "speedup_c1"))
+        return {**figures, **unknown, "by_depth": []}
+    resampling = (parameters.bootstrap, parameters.seed)
     rows = bench_report.by_depth(results.measured, StepCost.of(results.pairs, parameters.depth))
-    name = results.measured[0].name
+    speed = bench_report.speed(results.pairs, *resampling)
+    depth, reason = bench_report.recommend(rows, results.measured[0], speed, *resampling)
     return {
         **figures,
-        "recommended_depth": bench_report.recommended_depth(rows, name),
-        "recommended_for": name,
-        "speedup_c1": bench_report.speed(results.pairs, parameters.bootstrap, parameters.seed).to_json(),
+        "recommended_depth": depth,
+        "recommended_for": results.measured[0].name,
+        "recommended_because": reason,
+        "speedup_c1": speed.to_json(),
         "by_depth": rows,
     }
 

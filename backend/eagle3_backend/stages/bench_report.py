@@ -142,8 +142,12 @@ class StepCost:
         return cls(plain, sum(pair.drafted.seconds for pair in pairs) / steps, depth)
 
     def at(self, depth: int) -> float:
-        """Seconds a step at another depth: every draft token is taken to cost the same."""
-        return self.plain + (self.drafted - self.plain) * depth / self.depth
+        """Seconds a step at another depth: every draft token is taken to cost the same.
+
+        A verify step does all that a plain one does, so one that was measured cheaper is noise. With this bound no
+        estimated speed-up exceeds its acceptance length.
+        """
+        return self.plain + max(0.0, self.drafted - self.plain) * depth / self.depth
 
 
 def by_depth(sets: Sequence[Measured], cost: StepCost) -> list[dict[str, Any]]:
@@ -169,9 +173,36 @@ def by_depth(sets: Sequence[Measured], cost: StepCost) -> list[dict[str, Any]]:
     return rows
 
 
-def recommended_depth(rows: Sequence[Mapping[str, Any]], name: str) -> int:
-    """The depth with the highest single-stream speed-up on the set ``name``; 0 means that no drafter is faster."""
-    return int(max(rows, key=lambda row: (row["speedup_c1"][name], -row["depth"]))["depth"])
+def recommend(
+    rows: Sequence[Mapping[str, Any]], measured: Measured, speed: Interval, resamples: int, seed: int
+) -> tuple[int, str]:
+    """The depth to serve with, judged on one set, and why. 0 means: without the drafter.
+
+    It is the one with the highest estimated speed-up among those whose acceptance length is clearly above 1. ``speed``
+    is the measured speed-up at the deepest; where it proves nothing, the reason says so.
+    """
+    name = measured.name
+    lows = {row["depth"]: _length_low(measured, row["depth"], resamples, seed) for row in rows}
+    accepted = [row for row in rows if lows[row["depth"]] > COLLAPSED]
+    if not accepted:
+        return 0, f"no depth has an acceptance length clearly above 1 ({name}): none has a lower bound over {COLLAPSED}"
+    best = max((rows[0], *accepted), key=lambda row: (row["speedup_c1"][name], -row["depth"]))
+    if best["depth"] == 0:
+        return 0, f"no depth is estimated to be faster than the target alone ({name})"
+    reason = f"depth {best['depth']} has the highest estimated speed-up ({name}): {best['speedup_c1'][name]:.2f}"
+    if speed.low <= 1.0 <= speed.high:
+        reason += f"; the measured one, {speed.low:.2f} to {speed.high:.2f}, includes 1.0 and proves no gain"
+    return int(best["depth"]), reason
+
+
+def _length_low(measured: Measured, depth: int, resamples: int, seed: int) -> float:
+    """Lower bound of the acceptance length, had no step accepted more than ``depth`` tokens."""
+    rows = [
+        (sum(min(tokens, depth) for tokens in answer.accepted), len(answer.accepted))
+        for answer in measured.answers
+        if answer.accepted
+    ]
+    return acceptance_interval(rows, resamples, seed).low if rows else 1.0
 
 
 def lossless(plain: Mapping[Prompt, Answer], drafted: Mapping[Prompt, Sequence[Answer]]) -> int:

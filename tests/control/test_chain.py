@@ -24,10 +24,10 @@ def parameters_with(environments, **stages):
     return {name: replace(values, **stages.get(name, {})) for name, values in parameters.items()}
 
 
-def chain(environments, gpus=(), accepted=(), through="bench", **stages):
+def chain(environments, gpus=(), accepted=(), through="bench", pcie_only=False, **stages):
     parameters = parameters_with(environments, **stages)
     plan = plan_campaign("demo", "/w", parameters, {})
-    ground = Ground("/agent/python", "hash", Machine(gpus=gpus))
+    ground = Ground("/agent/python", "hash", Machine(gpus=gpus), pcie_only)
     works = dict.fromkeys(STAGES, 1.0)
     spec = build_chain([plan.stages[name] for name in needed(through)], plan, parameters, ground, accepted, works)
     return {entry["stage"]: entry for entry in (spec, *spec["then"])}
@@ -61,6 +61,15 @@ def test_only_stages_with_an_engine_get_its_plan_for_their_own_shape():
     assert extract[extract.index("--max-model-len") + 1] == "512" and extract[extract.index("--dtype") + 1] == "float16"
     bench = specs["bench"]["engine"]["argv"]
     assert bench[bench.index("--max-model-len") + 1] == "777" and "{port}" in bench
+
+
+def test_how_gpus_share_a_target_and_whose_code_may_run_reach_the_engine():
+    spread = {"tensor_parallel": 4, "expert_parallel": True}
+    trusting = {"target": {"trust_remote_code": True}}
+    argv = chain(ADOPTED, GPUS, pcie_only=True, bench=spread, **trusting)["bench"]["engine"]["argv"]
+    assert {"--enable-expert-parallel", "--disable-custom-all-reduce", "--trust-remote-code"} <= set(argv)
+    plain = chain(ADOPTED, GPUS)["bench"]["engine"]["argv"]
+    assert not {"--enable-expert-parallel", "--disable-custom-all-reduce", "--trust-remote-code"} & set(plain)
 
 
 def test_an_adopted_environment_computes_where_the_host_does():

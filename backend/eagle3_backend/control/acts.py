@@ -22,7 +22,7 @@ SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 def ground_of(campaign: Campaign) -> Ground:
     session = campaign.session
-    return Ground(session.python, session.payload, campaign.machine)
+    return Ground(session.python, session.payload, campaign.machine, campaign.profile.host.pcie_only)
 
 
 async def start(campaign: Campaign, through: str, only: bool, restart: bool, accept: Sequence[str]) -> Started:

@@ -12,7 +12,7 @@ from eagle3_backend.control.snapshot import Machine
 from eagle3_backend.engines import vllm
 from eagle3_backend.findings import Finding, FindingError, Severity, error
 from eagle3_backend.pipeline import environments
-from eagle3_backend.pipeline.parameters import StageParameters
+from eagle3_backend.pipeline.parameters import StageParameters, TargetParameters
 from eagle3_backend.pipeline.plan import CampaignPlan, PlannedStage, spec_of, to_run
 from eagle3_backend.pipeline.stages import STAGES
 
@@ -26,11 +26,12 @@ GPU_STAGES = ("generate", "extract", "train", "evaluate", "serve", "bench", "tra
 
 @dataclass(frozen=True)
 class Ground:
-    """What specs need to know of a host: the agent's interpreter, the payload's hash and the GPUs."""
+    """What specs need to know of a host: the agent's interpreter, the payload's hash, and the GPUs and their links."""
 
     python: str
     payload: str
     machine: Machine
+    pcie_only: bool = False
 
 
 def python_of(name: str, parameters: Mapping[str, StageParameters], ground: Ground, workspace: str) -> str:
@@ -71,7 +72,7 @@ def device_of(name: str, parameters: Mapping[str, StageParameters], machine: Mac
 
 
 def engine_of(
-    planned: PlannedStage, parameters: Mapping[str, StageParameters], python: str, device: str
+    planned: PlannedStage, parameters: Mapping[str, StageParameters], python: str, device: str, pcie_only: bool
 ) -> dict[str, Any] | None:
     """The plain target server of a stage that runs an engine.
 
@@ -79,7 +80,8 @@ def engine_of(
     """
     if not STAGES[planned.name].engine:
         return None
-    own = planned.parameters
+    own, target = planned.parameters, parameters["target"]
+    assert isinstance(target, TargetParameters)
     shape: Any = parameters["generate"] if planned.name == "extract" else parameters[planned.name]
     return vllm.plan_server(
         python,
@@ -87,7 +89,10 @@ def engine_of(
         dtype=shape.dtype,
         context=shape.context,
         concurrency=int(own.get("concurrency", 32)),
-        tensor_parallel=int(own.get("tensor_parallel", 1)),
+        tensor_parallel=own["tensor_parallel"],
+        expert_parallel=own["expert_parallel"],
+        pcie_only=pcie_only,
+        trust_remote_code=target.trust_remote_code,
         bulk=planned.name in BULK,
     )
 
@@ -108,7 +113,7 @@ def build_spec(
         python=python,
         payload=ground.payload,
         input_fingerprints={name: plan.stages[name].fingerprint for name in planned.reads},
-        engine=engine_of(planned, parameters, python, device),
+        engine=engine_of(planned, parameters, python, device, ground.pcie_only),
         accepted=accepted,
     )
     spec["work"] = work

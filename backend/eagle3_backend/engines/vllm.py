@@ -44,12 +44,15 @@ def plan_server(
     model: str = "{model}",
     concurrency: int = 32,
     tensor_parallel: int = 1,
+    expert_parallel: bool = False,
+    pcie_only: bool = False,
+    trust_remote_code: bool = False,
     bulk: bool = False,
 ) -> Dict[str, Any]:
     """The plain target server.
 
     ``device`` is ``cpu`` or ``cuda``; ``context`` the longest prompt plus answer, tokens; ``concurrency`` the most
-    requests in flight. ``bulk`` is for offline work (generate, extract), where throughput alone counts.
+    requests in flight. ``pcie_only`` says that the GPUs have no NVLink. ``bulk`` is for offline work (generate, extract), where throughput alone counts.
     """
     plan = _Plan([python, "-m", "vllm.entrypoints.cli.main", "serve", model], {}, {})
     plan.flag("--served-model-name", SERVED_NAME, "requests name the target alike with and without a drafter")
@@ -60,6 +63,12 @@ def plan_server(
     plan.flag("--max-num-seqs", concurrency, "requests in flight at most")
     if tensor_parallel > 1:
         plan.flag("--tensor-parallel-size", tensor_parallel, "GPUs that share the target")
+    if tensor_parallel > 1 and pcie_only:
+        plan.flag("--disable-custom-all-reduce", None, "its peer access can hang over PCIe (vllm-project/vllm#51513)")
+    if expert_parallel:
+        plan.flag("--enable-expert-parallel", None, "each GPU holds whole experts instead of a slice of every one")
+    if trust_remote_code:
+        plan.flag("--trust-remote-code", None, "the profile allows the target's own Python code")
     plan.variable("HF_HUB_OFFLINE", "1", "the target lies on the host; nothing is fetched at launch")
     plan.variable("VLLM_NO_USAGE_STATS", "1", "nothing is reported to anyone")
     plan.variable("DO_NOT_TRACK", "1", "nothing is reported to anyone")

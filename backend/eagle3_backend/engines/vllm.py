@@ -52,7 +52,8 @@ def plan_server(
     """The plain target server.
 
     ``device`` is ``cpu`` or ``cuda``; ``context`` the longest prompt plus answer, tokens; ``concurrency`` the most
-    requests in flight. ``pcie_only`` says that the GPUs have no NVLink. ``bulk`` is for offline work (generate, extract), where throughput alone counts.
+    requests in flight. ``pcie_only`` says that the GPUs have no NVLink. ``bulk`` is for offline work (generate,
+    extract), where throughput alone counts.
     """
     plan = _Plan([python, "-m", "vllm.entrypoints.cli.main", "serve", model], {}, {})
     plan.flag("--served-model-name", SERVED_NAME, "requests name the target alike with and without a drafter")

@@ -73,10 +73,6 @@ class Nvml:
             raise OSError("nvmlDeviceGetCount_v2 failed")
         return [self._gpu(index) for index in range(count.value)]
 
-    def driver(self) -> Optional[str]:
-        text = ctypes.create_string_buffer(_TEXT)
-        return _string(text) if self._library.nvmlSystemGetDriverVersion(text, _TEXT) == 0 else None
-
     def processes(self, index: int) -> Optional[List[int]]:
         """Pids that compute on this GPU, as the driver counts them (the host's, where a container has its own)."""
         handle = self._handle(index)

@@ -9,7 +9,7 @@ from typing import Any
 from eagle3_backend.control.fold import RunFold
 from eagle3_backend.control.snapshot import StageView
 from eagle3_backend.findings import Finding
-from eagle3_backend.pipeline.plan import CampaignPlan, PlannedStage
+from eagle3_backend.pipeline.plan import CampaignPlan
 from eagle3_backend.pipeline.stages import STAGES, Stage
 from eagle3_backend.states import RunState
 
@@ -197,8 +197,3 @@ def _findings(run: Mapping[str, Any] | None, fold: RunFold) -> tuple[Finding, ..
         if finding not in found:
             found.append(finding)
     return tuple(found)
-
-
-def planned_of(plan: CampaignPlan, run: str) -> PlannedStage | None:
-    """The planned stage that a run belongs to."""
-    return next((planned for planned in plan.stages.values() if planned.run == run), None)

@@ -163,16 +163,6 @@ class LogFollower:
             self._take(str(answer["generation"]), offset, data)
             offset += len(data)
 
-    async def fetch(self, gateway: Gateway, offset: int, length: int) -> None:
-        """Fetch a stretch that was skipped; segments join where it closes a hole."""
-        while length > 0:
-            answer = await self._read(gateway, offset, min(length, READ_BYTES))
-            data = base64.b64decode(answer["data"])
-            if not data:
-                return
-            self._segments.write(str(answer["generation"]), offset, data)
-            offset, length = offset + len(data), length - len(data)
-
     async def _read(self, gateway: Gateway, offset: int, length: int) -> dict[str, Any]:
         return await gateway.request(
             "read", run=self._key.run, attempt=self._key.attempt, file=LOG, offset=offset, length=length

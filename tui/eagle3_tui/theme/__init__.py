@@ -148,14 +148,6 @@ class Look:
     def glyph(self, name: str) -> str:
         return self.glyphs[name]
 
-    def words(self, text: str) -> str:
-        """Our own wording in the glyph set in use."""
-        if not self.ascii_only:
-            return text
-        for name, glyph in _UNICODE.items():
-            text = text.replace(glyph, _ASCII[name])
-        return text
-
     def remote(self, text: str) -> str:
         """Remote text in the glyph set in use."""
         return text.encode("ascii", "replace").decode() if self.ascii_only else text

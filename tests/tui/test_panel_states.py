@@ -49,7 +49,7 @@ async def test_gpus_that_do_not_fit_are_counted(show) -> None:
 async def test_a_host_without_gpus_shows_processor_memory_and_disk(show) -> None:
     async with show("cpu", (120, 40)) as panel:
         told = panel.text()
-    assert "cpu     43%" in told and "10.0 GB of 24 GB" in told and "120 GB free" in told
+    assert "cpu     43%" in told and "10/24G" in told and "129 GB free" in told
 
 
 async def test_before_the_first_snapshot_nothing_is_invented(show) -> None:

@@ -81,8 +81,8 @@ def test_numbers_keep_about_four_figures(value: float | None, words: str) -> Non
     assert text.number(value) == words
 
 
-def test_bytes_use_binary_units() -> None:
+def test_bytes_use_decimal_units() -> None:
     assert text.size(512) == "512 B"
-    assert text.size(9_227_469) == "8.8 MB"
-    assert text.size(71 * 2**30) == "71 GB"
+    assert text.size(9_227_469) == "9.2 MB"
+    assert text.size(71 * 10**9) == "71 GB"
     assert text.size(None) == "-"

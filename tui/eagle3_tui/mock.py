@@ -128,7 +128,7 @@ class MockSource:
             self._log_of = command.stage or "train"
             return None
         if isinstance(command, Forecast):
-            return {"stages": [], "total": {"seconds": 1020.0, "bytes": 6 * GIB, "cost": 0.0}}
+            return {"stages": [], "total": {"seconds": 1020.0, "bytes": 6_000_000_000, "cost": 0.0}}
         if isinstance(command, TrustHostKey):
             self.scene = "train"
             return None

@@ -150,14 +150,14 @@ def count(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes in binary units: 512 B, 8.8 MB, 71 GB (of 1024)."""
+    """Bytes in decimal units, as disks are sold and findings count: 512 B, 8.8 MB, 71 GB."""
     if value is None:
         return UNKNOWN
     amount = float(value)
     for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if abs(amount) < 1024 or unit == "PB":
+        if abs(amount) < 1000 or unit == "PB":
             break
-        amount /= 1024
+        amount /= 1000
     return f"{amount:.0f} {unit}" if unit == "B" or amount >= 20 else f"{amount:.1f} {unit}"
 
 

@@ -59,15 +59,6 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
-def size(count: float) -> str:
-    """Bytes in decimal units, as disks are sold and `disk_space_insufficient` counts."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
 class Output:
     """One command's two streams. With ``as_json`` standard output gets exactly one JSON object."""
 

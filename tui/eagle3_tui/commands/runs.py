@@ -31,7 +31,6 @@ from eagle3_tui.commands.output import (
     Output,
     clean,
     duration,
-    size,
 )
 from eagle3_tui.commands.watch import Progress, follow
 
@@ -246,6 +245,8 @@ def print_forecast(control: Control, through: str, output: Output) -> None:
 
 
 def _amounts(entry: dict[str, Any]) -> str:
+    from eagle3_tui.text import size  # rich comes with it
+
     took = "?" if entry["seconds"] is None else duration(entry["seconds"])
     room = "?" if entry["bytes"] is None else size(entry["bytes"])
     return f"{took:>8}  {room:>9}"

@@ -26,7 +26,7 @@ def _share(used: float | None, total: float | None) -> float | None:
 
 
 def _memory(used: int | None, total: int | None) -> str:
-    """ "71/141G"."""
+    """ "71/141G": memory is counted in binary units, whatever disks are."""
     first = "-" if used is None else f"{used / GIB:.0f}" if used >= 10 * GIB or not used else f"{used / GIB:.1f}"
     return f"{first}/{'-' if total is None else f'{total / GIB:.0f}'}G"
 
@@ -67,7 +67,7 @@ def machine_rows(machine: Machine, look: Look, width: int) -> list[Text]:
         _named(
             "memory",
             memory,
-            f"{size(machine.memory_used)} of {size(machine.memory_total)}",
+            _memory(machine.memory_used, machine.memory_total),
             look,
             width,
             memory is not None and memory > FULL,
@@ -81,7 +81,7 @@ def machine_line(machine: Machine, look: Look, width: int) -> Text:
     parts = [
         f"cpu {percent(machine.cpu_percent)}",
         f"load {machine.load:.1f}" if machine.load is not None else "",
-        f"memory {size(machine.memory_used)}/{size(machine.memory_total)}",
+        f"memory {_memory(machine.memory_used, machine.memory_total)}",
         f"disk {size(machine.disk_free)} free",
     ]
     return look.line((" " + shorten("  ".join(part for part in parts if part), width - 1, look.glyph("more")), "dim"))

@@ -164,7 +164,7 @@ def test_too_little_disk_is_told_before_anything_is_built(attempt, tiny, monkeyp
 def test_an_unknown_set_is_a_finding_with_the_known_ones(attempt):
     with pytest.raises(FindingError) as raised:
         run(attempt, train={"set": "train-tpu"})
-    assert raised.value.findings[0].code == "requirement_set_unknown"
+    assert raised.value.findings[0].code == "environment_set_unknown"
     assert "train-cpu" in raised.value.findings[0].expected
 
 

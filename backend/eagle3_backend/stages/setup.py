@@ -82,7 +82,7 @@ def _known_set(name: str, entry: Mapping[str, str]) -> bool:
     if entry.get("set") not in SETS:
         raise FindingError(
             error(
-                "requirement_set_unknown",
+                "environment_set_unknown",
                 f"There is no requirement set '{entry.get('set')}'.",
                 path=f"environments.{name}.set",
                 expected=sorted(SETS),

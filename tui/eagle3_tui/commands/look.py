@@ -246,6 +246,7 @@ def _laptop_checks() -> list[dict[str, Any]]:
     columns, rows = shutil.get_terminal_size()
     encoding = (sys.stdout.encoding or "").lower()
     small = columns < 60 or rows < 16
+    agent = os.environ.get("SSH_AUTH_SOCK", "")
     return [
         _check("laptop", "python", "ok", sys.version.split()[0]),
         _check("laptop", "terminal", "warn" if small else "ok", f"{columns}x{rows}", "The panel needs 60x16."),
@@ -257,4 +258,6 @@ def _laptop_checks() -> list[dict[str, Any]]:
             "Set a UTF-8 locale (LANG=C.UTF-8), or start the panel with --ascii.",
         ),
         _check("laptop", "colours", "ok", os.environ.get("COLORTERM") or os.environ.get("TERM") or "no terminal"),
+        # No warning: without SSH, or with keys that have no passphrase, nothing is missing.
+        _check("laptop", "ssh agent", "ok", agent or "none: keys with a passphrase are used through one only (ssh-add)"),
     ]

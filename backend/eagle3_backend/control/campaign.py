@@ -240,9 +240,10 @@ class Campaign:
             artifacts = {path: found.get(path) for path in paths}
             older = {name: found[path] for name, path in olds.items() if found.get(path)}
             self._artifacts_due = time.monotonic() + ARTIFACT_SECONDS
-        self.survey = Survey(runs, artifacts, older, time.monotonic())
         async with self._surveyed:
-            self._surveys_ended = max(number, self._surveys_ended)
+            if number > self._surveys_ended:  # two may be under way, and the older one may come in last
+                self.survey = Survey(runs, artifacts, older, time.monotonic())
+                self._surveys_ended = number
             self._surveyed.notify_all()
         self._changed()
 

@@ -259,5 +259,5 @@ def _laptop_checks() -> list[dict[str, Any]]:
         ),
         _check("laptop", "colours", "ok", os.environ.get("COLORTERM") or os.environ.get("TERM") or "no terminal"),
         # No warning: without SSH, or with keys that have no passphrase, nothing is missing.
-        _check("laptop", "ssh agent", "ok", agent or "none: keys with a passphrase are used through one only (ssh-add)"),
+        _check("laptop", "ssh agent", "ok", agent or "none: keys with a passphrase need one (ssh-add)"),
     ]

@@ -186,10 +186,12 @@ def outcome_of(campaign: Campaign, through: str) -> Outcome | None:
     views = {view.name: view for view in campaign.views()}
     chain = [views[name] for name in campaign.plan.needed(through)]
     target = views[through]
-    done = target.fresh and target.state is RunState.DONE
-    if done or (STAGES[through].makes is None and campaign.is_serving(target)):
+    serving = STAGES[through].makes is None and campaign.is_serving(target)
+    # A stage's successor starts just before its own ending is on disk, so a short last stage can be done before it.
+    at_work = any(view.state.is_active for view in chain)
+    if serving or (target.fresh and target.state is RunState.DONE and not at_work):
         return _outcome(through, target, chain, reached=True)
-    if any(view.state.is_active or view.state is RunState.UNKNOWN for view in chain):
+    if at_work or any(view.state is RunState.UNKNOWN for view in chain):
         return None
     broken = [view for view in chain if not view.fresh and view.state in RESUMABLE]
     return _outcome(through, broken[0] if broken else target, chain, reached=False)

@@ -79,14 +79,14 @@ def test_conversations_of_a_batch_do_not_see_each_other(drafter: Drafter, entrie
 
 def test_served_weights_take_the_aux_states_as_they_come(drafter: Drafter, entries, tiny) -> None:
     scale = torch.linspace(0.5, 20.0, 3 * tiny.WIDTH, dtype=torch.float64)
-    drafter.aux_scale = scale
+    drafter.aux_scale.copy_(scale)
     served = load_drafter(drafter.config, drafter.embedding, drafter.served_weights()).double()
     rows = batch_of(entries).rows
     torch.testing.assert_close(served(rows), drafter(rows), rtol=1e-3, atol=1e-6)
 
 
 def test_weights_have_the_names_and_shapes_of_the_flat_layout(drafter: Drafter) -> None:
-    shapes = {name: tuple(weight.shape) for name, weight in drafter.state_dict().items()}
+    shapes = {name: tuple(weight.shape) for name, weight in drafter.served_weights().items()}
     missing = [finding.path for finding in check_shapes(drafter.config, shapes)]
     assert missing == ["d2t", "t2d"]
 

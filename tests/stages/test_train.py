@@ -57,14 +57,22 @@ def interrupted(context, after: int, leave) -> None:
 
 def test_training_lowers_the_loss_and_names_its_figures(attempt, inputs) -> None:
     context = attempt("train", inputs, **SMALL)
+    trainer = train.Trainer(context)
+    trainer.begin()
+    before = trainer.evaluate()["eval/loss"]
     train.run(context)
-    losses = values(context, "train/loss")
-    assert losses[-1] < 0.7 * losses[0]
+    assert values(context, "eval/loss")[-1] < 0.8 * before
+    assert len(values(context, "train/loss_0")) == context.summary["steps"]
     for prefix in ("train", "eval"):
         for name in ("loss_0", "acc_2", "cond_acc_1", "accept_len"):
             assert values(context, f"{prefix}/{name}")
     assert values(context, "train/cpu_seconds")[-1] > 0
-    assert len(losses) == context.summary["steps"]
+
+
+def test_a_later_step_is_unrolled_in_the_share_of_steps_that_its_weight_says(attempt, inputs) -> None:
+    trainer = train.Trainer(attempt("train", inputs, **SMALL, ttt_steps=3, step_decay=0.5))
+    depths = [trainer._depth(step) for step in range(4000)]
+    assert [sum(depth > k for depth in depths) / 4000 for k in range(3)] == pytest.approx([1.0, 0.5, 0.25], abs=0.03)
 
 
 def test_the_result_is_whole_and_says_what_it_is(attempt, inputs, tiny) -> None:
@@ -187,6 +195,7 @@ def test_an_unknown_final_norm_of_the_target_is_refused(tiny, attempt, inputs) -
 
 def test_before_the_first_step_the_drafter_is_the_best_linear_one(attempt, inputs) -> None:
     trainer = train.Trainer(attempt("train", inputs, **SMALL))
+    trainer.begin()
     figures = trainer.evaluate()
     assert figures["eval/acc_0"] > 0.3
     assert figures["eval/loss_0"] < 0.9 * float(torch.tensor(44.0).log())

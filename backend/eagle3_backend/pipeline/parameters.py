@@ -147,7 +147,7 @@ class TrainParameters(StageParameters):
     ttt_steps: int = 3
     """Training-time-test steps, >= 1."""
     step_decay: float = 0.8
-    """Weight of TTT step k is step_decay ** k, in (0, 1]."""
+    """Weight of TTT step k is step_decay ** k, in (0, 1]: it is unrolled in that share of the optimizer steps."""
     train_head: bool = False
     """Train the head too. Off: it stays the target's own rows, which saves a third of the head's work."""
     dtype: str = "bfloat16"

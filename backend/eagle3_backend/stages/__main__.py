@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -24,6 +25,8 @@ def main() -> int:
     if context.accepted:
         context.journal.write("accepted", codes=sorted(context.accepted), by=context.spec.get("accepted_by"))
     context.output.mkdir(parents=True, exist_ok=True)
+    # Threads that wait for each other sleep instead of spinning, on shared cores too; read when torch loads OpenMP.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     module = importlib.import_module(f"eagle3_backend.stages.{context.stage.name}")
     try:
         module.run(context)

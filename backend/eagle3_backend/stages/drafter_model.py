@@ -128,11 +128,11 @@ class Drafter(nn.Module):
     `served_weights` folds it into fc.
     """
 
-    def __init__(self, config: DrafterConfig, embedding: Tensor, aux_scale: Tensor | None = None) -> None:
+    def __init__(self, config: DrafterConfig, embedding: Tensor) -> None:
         super().__init__()
         self.config = config
         inputs = len(config.aux_layers) * config.target_hidden_size
-        self.register_buffer("aux_scale", torch.ones(inputs) if aux_scale is None else aux_scale, persistent=False)
+        self.register_buffer("aux_scale", torch.ones(inputs))
         self.fc = nn.Linear(inputs, config.hidden_size, bias=False)
         self.midlayer = DrafterLayer(config)
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -172,7 +172,7 @@ class Drafter(nn.Module):
 
     def served_weights(self) -> dict[str, Tensor]:
         """Weights by flat name as an engine applies them: fc takes the aux states as they come."""
-        weights = {name: weight.detach() for name, weight in self.state_dict().items()}
+        weights = {name: weight.detach() for name, weight in self.named_parameters()}
         return {**weights, "fc.weight": weights["fc.weight"] / self.aux_scale}
 
     def _embed(self, tokens: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ class Drafter(nn.Module):
 
 
 def load_drafter(config: DrafterConfig, embedding: Tensor, tensors: Mapping[str, Tensor]) -> Drafter:
-    """A drafter with these weights (flat names); vocabulary maps among them are left aside. Raises RuntimeError."""
+    """A drafter with served weights (flat names). Raises RuntimeError when they do not fit the config."""
     drafter = Drafter(config, embedding)
-    drafter.load_state_dict({name: tensor for name, tensor in tensors.items() if name not in ("d2t", "t2d")})
+    drafter.load_state_dict({**tensors, "aux_scale": drafter.aux_scale})
     return drafter

@@ -9,6 +9,7 @@ the rows before the first step of training, and its steps feed each other what t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -30,9 +31,10 @@ DEVIATION = 0.02
 def initialise(
     drafter: Drafter, target: TargetHead, target_ids: Tensor, conversations: Sequence[Conversation], seed: int
 ) -> None:
-    """Set all weights. ``target_ids`` [DV] are the target ids that the draft vocabulary keeps.
+    """Set all weights and the scale of the aux channels, their root mean square over the rows that are used.
 
-    A drafter of another width than its target cannot read with the target's head and starts from random weights.
+    ``target_ids`` [DV] are the target ids that the draft vocabulary keeps. A drafter of another width than its
+    target cannot read with the target's head and starts from random weights.
     """
     generator = torch.Generator().manual_seed(seed)
     layer = drafter.midlayer
@@ -40,40 +42,51 @@ def initialise(
         for parameter in drafter.parameters():
             if parameter.dim() == 2:
                 parameter.normal_(0.0, DEVIATION, generator=generator)
+        sample = _sample(conversations)
+        drafter.aux_scale.copy_(sample.aux.square().mean(0).sqrt().clamp(min=1e-6))
         if drafter.config.hidden_size != drafter.config.target_hidden_size:
             return
         drafter.lm_head.weight.copy_(target.head[target_ids])
         drafter.norm.weight.copy_(target.norm)
         layer.mlp.down_proj.weight.zero_()
-        state, change = _linear_maps(drafter, conversations)
+        state, change = _linear_maps(drafter, sample)
         drafter.fc.weight.copy_(state.T)
         _look_at_itself(drafter, generator)
         _write_values(drafter, change)
 
 
-def aux_scale(conversations: Sequence[Conversation]) -> Tensor:
-    """Root mean square of each aux channel over the rows that are used [A*Ht]."""
-    squares = sum(entry.stored.aux[entry.used].float().square().sum(0) for entry in conversations)
-    rows = sum(len(entry.used) for entry in conversations)
-    return (squares / rows).sqrt().clamp(min=1e-6)
+@dataclass(frozen=True)
+class Sample:
+    """Rows to fit on: aux states [N, A*Ht], last states [N, Ht] at the row and one position on, start tokens [N]."""
+
+    aux: Tensor
+    here: Tensor
+    there: Tensor
+    tokens: Tensor
 
 
-def _linear_maps(drafter: Drafter, conversations: Sequence[Conversation]) -> tuple[Tensor, Tensor]:
-    """The maps aux -> state [A*Ht, H] and layer input -> change of state [2H, H].
+def _sample(conversations: Sequence[Conversation]) -> Sample:
+    """Every n-th used row, so that there are at most `FIT_ROWS`, float32."""
+    stride = -(-sum(len(entry.used) for entry in conversations) // FIT_ROWS)
+    picked = [(entry.stored, entry.used[::stride]) for entry in conversations]
+    return Sample(
+        aux=torch.cat([row.aux[used] for row, used in picked]).float(),
+        here=torch.cat([row.last[used] for row, used in picked]).float(),
+        there=torch.cat([row.last[used + 1] for row, used in picked]).float(),
+        tokens=torch.cat([row.token_ids[used + 1] for row, used in picked]),
+    )
+
+
+def _linear_maps(drafter: Drafter, sample: Sample) -> tuple[Tensor, Tensor]:
+    """The maps scaled aux -> state [A*Ht, H] and layer input -> change of state [2H, H].
 
     A state is the target's last hidden state at unit mean square: the norm before the head makes it so anyway.
     """
-    total = sum(len(entry.used) for entry in conversations)
-    stride = -(-total // FIT_ROWS)
-    picked = [(entry.stored, entry.used[::stride]) for entry in conversations]
-    aux = torch.cat([row.aux[used] for row, used in picked]).float() / drafter.aux_scale
-    here = _unit(torch.cat([row.last[used] for row, used in picked]).float())
-    there = _unit(torch.cat([row.last[used + 1] for row, used in picked]).float())
-    tokens = torch.cat([row.token_ids[used + 1] for row, used in picked])
-    state = _ridge(aux, here, STATE_RIDGE)
+    aux = sample.aux / drafter.aux_scale
+    state = _ridge(aux, _unit(sample.here), STATE_RIDGE)
     hidden = aux @ state
-    inputs = torch.cat([_unit(drafter.embedding[tokens].float()), _unit(hidden)], -1)
-    return state, _ridge(inputs, there - hidden, LAYER_RIDGE)
+    inputs = torch.cat([_unit(drafter.embedding[sample.tokens].float()), _unit(hidden)], -1)
+    return state, _ridge(inputs, _unit(sample.there) - hidden, LAYER_RIDGE)
 
 
 def _look_at_itself(drafter: Drafter, generator: torch.Generator) -> None:

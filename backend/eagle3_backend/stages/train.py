@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from eagle3_backend.stages.acceptance import Counts, count, right_rows
 from eagle3_backend.stages.checkpoints import Progress
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.drafter_model import Drafter
-from eagle3_backend.stages.initial_weights import aux_scale, initialise
+from eagle3_backend.stages.initial_weights import initialise
 from eagle3_backend.stages.optimization import build_optimizers, schedule
 from eagle3_backend.stages.store import open_store
 from eagle3_backend.stages.target_head import read_target
@@ -32,8 +33,10 @@ from eagle3_backend.stages.vocab import read_maps
 from eagle3_kernels import draft_loss
 
 WEIGHTS, CONFIG = "drafter.safetensors", "drafter.json"
-MEASURE_EVERY = 10
-"""Steps between two measurements of accuracy: they need the target's whole head, the loss does not."""
+MEASURE_EVERY = 8
+"""Optimizer steps between two measurements of accuracy: they need the target's whole head, the loss does not."""
+MEASURED_ROWS = 512
+"""Rows of a batch that such a measurement looks at, about."""
 EVALUATION_ROWS = 2048
 """Held-out rows that are measured after each epoch, at most."""
 CHUNK = 64
@@ -44,7 +47,7 @@ def run(context: StageContext) -> None:
     """Train, or go on from the newest whole checkpoint; write ``drafter.safetensors`` and ``drafter.json``."""
     use_all_cores()
     trainer = Trainer(context)
-    trainer.resume()
+    trainer.begin()
     trainer.train()
     trainer.write(context.output)
     context.finish(trainer.summary())
@@ -108,10 +111,9 @@ class Trainer:
         d2t, _ = read_maps(context.inputs["vocab"])
         self.target_ids = d2t + torch.arange(len(d2t))
         config = drafter_for(self.target.config, stamp.layer_ids, len(d2t))
-        self.drafter = Drafter(config, self.target.embedding, aux_scale(self.data.conversations))
+        self.drafter = Drafter(config, self.target.embedding)
         self.kept_head = self.target.head[self.target_ids].to(self.dtype)
         self.drafter.lm_head.weight.requires_grad_(self.parameters.train_head)
-        self._initialise()
         self.optimizers = build_optimizers(self.drafter, self.parameters)
         self.total = sum(len(self.data.batches(epoch)) for epoch in range(self.parameters.epochs))
         weights = [self.parameters.step_decay**step for step in range(self.parameters.ttt_steps)]
@@ -129,16 +131,15 @@ class Trainer:
         """CPU time of this attempt so far and of those before it, all threads."""
         return self.progress.cpu_seconds + time.process_time() - self._cpu_start
 
-    def _initialise(self) -> None:
-        initialise(self.drafter, self.target, self.target_ids, self.data.conversations, self.parameters.seed)
+    def begin(self) -> None:
+        """Go on from the newest whole checkpoint of this artifact, or from fresh weights where there is none."""
         sizes = sum(weight.numel() for weight in self.drafter.parameters() if weight.requires_grad)
-        self.context.journal.note(f"{sizes / 1e6:.1f} M trained parameters.")
-        self.context.journal.note(f"Training set: {json.dumps(shares(self.data.conversations))}.")
-
-    def resume(self) -> None:
-        """Go on from the newest whole checkpoint of this data set, if there is one."""
+        self.context.journal.note(
+            f"{sizes / 1e6:.1f} M trained parameters; {json.dumps(shares(self.data.conversations))}."
+        )
         found = checkpoints.newest_checkpoint(self._folder, self._data_name)
         if found is None:
+            initialise(self.drafter, self.target, self.target_ids, self.data.conversations, self.parameters.seed)
             return
         self.progress, weights, moments = found
         self.drafter.load_state_dict(weights)
@@ -159,13 +160,15 @@ class Trainer:
             self._end_epoch(epoch)
 
     def _step(self, conversations: list[Conversation]) -> None:
-        batch = batch_of(conversations)
         step = self.progress.step
+        measured = step % MEASURE_EVERY == 0
+        depth = self.parameters.ttt_steps if measured else self._depth(step)
+        batch = batch_of([entry.cut(depth) for entry in conversations])
         rate = self.parameters.learning_rate * schedule(step, self.total, self.parameters.warmup)
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = rate
-        total, losses, choices = self.forward(batch)
+        total, losses, choices = self.forward(batch, self.step_weights if measured else torch.ones(depth))
         self._check(float(total.detach()), losses, conversations)
         total.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), self.parameters.clip)
@@ -173,25 +176,35 @@ class Trainer:
         for optimizer in self.optimizers.values():
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        means = (losses.double().sum(1) / batch.valid.sum(1).clamp(min=1)).tolist()
         values = {"train/learning_rate": rate, "train/gradient_norm": float(norm)}
-        if step % MEASURE_EVERY == 0:
-            values |= self._counts(batch, losses, choices).metrics("train", self.step_weights)
-        else:
+        if measured:
+            values |= self._counts(batch, losses, choices, MEASURED_ROWS).metrics("train", self.step_weights)
             values["train/loss"] = float(total.detach())
+        values |= {f"train/loss_{k}": mean for k, mean in enumerate(means)}
         self.context.journal.metric(step + 1, **values, **{"train/cpu_seconds": self.cpu_seconds})
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss of a batch: per step the mean over its used rows, weighted by step; losses and choices [K, M]."""
+    def _depth(self, step: int) -> int:
+        """TTT steps that this optimizer step unrolls: more than k of them in a share step_decay ** k of all."""
+        draw = random.Random(f"{self.parameters.seed} depth {step}").random()
+        return sum(draw < float(weight) for weight in self.step_weights)
+
+    def forward(self, batch: Batch, step_weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Loss of a batch: the mean over the used rows of each step, weighted by step; losses and choices [K, M]."""
         with torch.autocast(batch.last.device.type, self.dtype, enabled=self.dtype != torch.float32):
             hidden = self.drafter(batch.rows)
         head = self.drafter.lm_head.weight.to(self.dtype) if self.parameters.train_head else self.kept_head
-        weights = batch.valid * (self.step_weights / batch.valid.sum(1).clamp(min=1))[:, None]
+        weights = batch.valid * (step_weights / batch.valid.sum(1).clamp(min=1))[:, None]
         teacher = self.target.teacher(batch.last, self.kept_head)
         return draft_loss(hidden.to(self.dtype), head, teacher, weights, kind=self.parameters.loss, chunk=CHUNK)
 
-    def _counts(self, batch: Batch, losses: Tensor, choices: Tensor) -> Counts:
-        truth = self.target.choices(batch.last)
-        return count(right_rows(choices, batch.valid, self.target_ids, truth), batch.valid, losses)
+    def _counts(self, batch: Batch, losses: Tensor, choices: Tensor, rows: int | None = None) -> Counts:
+        """Counts over the first conversations that hold ``rows`` used rows, or over all."""
+        ends = torch.tensor(batch.lengths).cumsum(0)
+        end = int(ends[-1] if rows is None else ends[(ends < rows).sum().clamp(max=len(ends) - 1)])
+        valid = batch.valid[:, :end]
+        right = right_rows(choices[:, :end], valid, self.target_ids, self.target.choices(batch.last[:end]))
+        return count(right, valid, losses[:, :end])
 
     def _check(self, value: float, losses: Tensor, conversations: list[Conversation]) -> None:
         """Stop at once on a loss or a gradient that is not finite, and on a loss of exactly zero."""
@@ -210,7 +223,7 @@ class Trainer:
         with torch.no_grad():
             for conversations in self.data.evaluation():
                 batch = batch_of(conversations)
-                _, losses, choices = self.forward(batch)
+                _, losses, choices = self.forward(batch, self.step_weights)
                 counts = self._counts(batch, losses, choices)
                 total = counts if total is None else total + counts
         return {} if total is None else total.metrics("eval", self.step_weights)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,6 +26,10 @@ class Conversation:
     stored: Row
     used: Tensor
     valid: Tensor
+
+    def cut(self, steps: int) -> Conversation:
+        """The same for fewer steps."""
+        return replace(self, valid=self.valid[:steps])
 
 
 @dataclass(frozen=True)

@@ -130,9 +130,9 @@ class VocabParameters(StageParameters):
 class TrainParameters(StageParameters):
     """How the drafter is trained."""
 
-    epochs: int = 6
+    epochs: int = 3
     """Passes over the training rows, >= 1."""
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     """Peak learning rate of Muon and AdamW."""
     warmup: float = 0.03
     """Share of all steps in which the learning rate rises; it then falls to zero along a cosine. In [0, 1)."""
@@ -140,13 +140,13 @@ class TrainParameters(StageParameters):
     """Decoupled weight decay of the matrices, >= 0."""
     clip: float = 1.0
     """Largest gradient norm."""
-    batch_rows: int = 1024
+    batch_rows: int = 2048
     """Supervised rows in an optimizer step, at least; whole conversations are packed up to it."""
     loss: str = "kl"
     """`kl` (soft labels) or `lk_hybrid` (soft labels, then overlap of the two distributions)."""
     ttt_steps: int = 3
     """Training-time-test steps, >= 1."""
-    step_decay: float = 0.8
+    step_decay: float = 0.5
     """Weight of TTT step k is step_decay ** k, in (0, 1]: it is unrolled in that share of the optimizer steps."""
     train_head: bool = False
     """Train the head too. Off: it stays the target's own rows, which saves a third of the head's work."""

@@ -83,6 +83,14 @@ def test_the_result_is_whole_and_says_what_it_is(attempt, inputs, tiny) -> None:
     assert all(bool(torch.isfinite(weight).all()) for weight in weights(context).values())
 
 
+def test_the_layer_may_have_another_shape_than_the_targets(attempt, inputs) -> None:
+    context = attempt("train", inputs, **{**SMALL, "epochs": 1}, heads=6, kv_heads=6, head_dim=4, intermediate_size=40)
+    train.run(context)
+    config = DrafterConfig.from_json(json.loads((context.output / train.CONFIG).read_text()))
+    assert (config.heads, config.kv_heads, config.head_dim, config.intermediate_size) == (6, 6, 4, 40)
+    assert weights(context)["midlayer.self_attn.k_proj.weight"].shape == (24, 32)
+
+
 def test_a_frozen_head_stays_the_targets_own_rows(attempt, inputs) -> None:
     context = attempt("train", inputs, **SMALL)
     train.run(context)

@@ -33,6 +33,8 @@ from eagle3_backend.stages.vocab import read_maps
 from eagle3_kernels import draft_loss
 
 WEIGHTS, CONFIG = "drafter.safetensors", "drafter.json"
+SHAPE = ("heads", "kv_heads", "head_dim", "intermediate_size")
+"""Parameters that give the drafter's layer another shape than the target's own."""
 MEASURE_EVERY = 8
 """Optimizer steps between two measurements of accuracy: they need the target's whole head, the loss does not."""
 MEASURED_ROWS = 512
@@ -110,7 +112,8 @@ class Trainer:
         stamp = open_store(context.inputs["store"]).stamp
         d2t, _ = read_maps(context.inputs["vocab"])
         self.target_ids = d2t + torch.arange(len(d2t))
-        config = drafter_for(self.target.config, stamp.layer_ids, len(d2t))
+        shape = {name: getattr(self.parameters, name) for name in SHAPE if getattr(self.parameters, name)}
+        config = replace(drafter_for(self.target.config, stamp.layer_ids, len(d2t)), **shape)
         self.drafter = Drafter(config, self.target.embedding)
         self.kept_head = self.target.head[self.target_ids].to(self.dtype)
         self.drafter.lm_head.weight.requires_grad_(self.parameters.train_head)

@@ -81,6 +81,8 @@ def test_the_cost_is_told(campaign):
 
 def test_offline_acceptance_is_close_to_the_engines(laptop, result):
     """The same drafter on the same kind of text, without an engine; dtypes and the choice of prompts differ."""
+    ended = laptop.call("run", "--through", "evaluate", "--json", timeout=300)
+    assert ended.code == 0, ended.stderr[-4000:]
     offline = summary_of(laptop, "evaluate")["acceptance_length"]
     _, mean, _ = interval(result, "in_domain")
     assert offline["mean"] == pytest.approx(mean, rel=0.15)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from eagle3_backend.findings import FindingError
+from eagle3_backend.pipeline.parameters import ABOVE_ZERO, AT_LEAST, ONE_OF
+from eagle3_backend.pipeline.stages import STAGES
 from eagle3_backend.profile import load
 
 PROFILES = Path(__file__).parents[1] / "profiles"
@@ -74,6 +77,29 @@ def test_settings_override_the_file_and_are_validated(tmp_path):
     for wrong in ("train.epochs", "epochs=3", "train.epoch=3", "train.epochs='x'"):
         with pytest.raises(FindingError):
             profile.with_settings([wrong])
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("train.epochs=0", ">= 1"),
+        ("train.learning_rate=-1.0", "> 0"),
+        ("train.step_decay=nan", "> 0"),
+        ("generate.max_new_tokens=0", ">= 1"),
+        ("bench.layout='sharded'", ["flat", "nested"]),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_its_range(tmp_path, setting, expected):
+    profile = load(write(tmp_path, MINIMAL))
+    with pytest.raises(FindingError) as caught:
+        profile.with_settings([setting])
+    (finding,) = caught.value.findings
+    assert finding.path == "--set " + setting.split("=")[0] and finding.expected == expected
+
+
+def test_every_range_names_a_field_that_some_stage_has():
+    known = {entry.name for stage in STAGES.values() for entry in fields(stage.parameters)}
+    assert known >= {*AT_LEAST, *ABOVE_ZERO, *ONE_OF}
 
 
 def test_a_missing_prompt_file_is_named(tmp_path):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.pipeline.artifacts import hash_file
-from eagle3_backend.pipeline.parameters import StageParameters
+from eagle3_backend.pipeline.parameters import ABOVE_ZERO, AT_LEAST, ONE_OF, StageParameters
 from eagle3_backend.pipeline.plan import Upload
 from eagle3_backend.pipeline.stages import STAGES
 
@@ -170,10 +170,38 @@ def _findings(problem: ValidationError, prefix: str, known: Any) -> list[Finding
 def _validate_stage(name: str, values: dict[str, Any], prefix: str) -> StageParameters:
     kind = STAGES[name].parameters
     try:
-        return TypeAdapter(kind).validate_python(values)
+        parameters: StageParameters = TypeAdapter(kind).validate_python(values)
     except ValidationError as problem:
         known = [entry.name for entry in fields(kind)]
         raise FindingError(*_findings(problem, f"{prefix}{name}.", lambda _: known)) from problem
+    outside = _out_of_range(parameters, f"{prefix}{name}.")
+    if outside:
+        raise FindingError(*outside)
+    return parameters
+
+
+def _out_of_range(parameters: StageParameters, prefix: str) -> list[Finding]:
+    found = []
+    for entry in fields(parameters):
+        name, value = entry.name, getattr(parameters, entry.name)
+        if name in AT_LEAST and value < AT_LEAST[name]:
+            expected: str | list[str] = f">= {AT_LEAST[name]:g}"
+        elif name in ABOVE_ZERO and not value > 0:
+            expected = "> 0"
+        elif name in ONE_OF and value not in ONE_OF[name]:
+            expected = list(ONE_OF[name])
+        else:
+            continue
+        found.append(
+            error(
+                "profile_value_invalid",
+                f"{name} cannot be {value}.",
+                path=prefix + name,
+                expected=expected,
+                actual=value,
+            )
+        )
+    return found
 
 
 def parameter_schema() -> dict[str, Any]:

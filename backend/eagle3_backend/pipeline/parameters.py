@@ -19,6 +19,34 @@ def _quiet(default: Any) -> Any:
 
 _PYDANTIC = {"extra": "forbid", "use_attribute_docstrings": True}
 
+AT_LEAST: Dict[str, float] = {
+    "batch_rows": 1,
+    "bootstrap": 1,
+    "concurrency": 1,
+    "context": 2,
+    "depth": 1,
+    "draft_vocab_size": 1,
+    "epochs": 1,
+    "holdout": 1,
+    "limit": 0,
+    "max_new_tokens": 1,
+    "temperature": 0,
+    "tensor_parallel": 1,
+    "ttt_steps": 1,
+    "weight_decay": 0,
+}
+"""Smallest value of a field, by its name: one name means one thing in every stage."""
+
+ABOVE_ZERO = ("checkpoint_seconds", "clip", "learning_rate", "save_seconds", "step_decay", "terminate_seconds")
+"""Fields that must be larger than 0."""
+
+ONE_OF: Dict[str, Tuple[str, ...]] = {
+    "dtype": ("bfloat16", "float16", "float32"),
+    "layout": ("flat", "nested"),
+    "loss": ("kl", "lk_hybrid"),
+}
+"""The values that a field may have."""
+
 
 @dataclass(frozen=True)
 class StageParameters:

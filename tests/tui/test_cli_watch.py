@@ -12,8 +12,8 @@ from eagle3_backend.findings import error
 from eagle3_backend.states import LinkState, RunState
 from eagle3_tui.commands import watch
 from eagle3_tui.commands.output import clean, duration
-from eagle3_tui.text import size
 from eagle3_tui.commands.watch import Progress
+from eagle3_tui.text import size
 
 TRAIN = StageView("train", "Training", RunState.RUNNING, attempt=1, done=25, total=100, unit="steps", rate=2.5, eta=30)
 

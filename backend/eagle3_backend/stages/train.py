@@ -163,7 +163,7 @@ class Trainer:
             self._end_epoch(epoch)
 
     def _step(self, conversations: list[Conversation]) -> None:
-        step = self.progress.step
+        started, step = time.monotonic(), self.progress.step
         measured = step % MEASURE_EVERY == 0
         depth = self.parameters.ttt_steps if measured else self._depth(step)
         batch = batch_of([entry.cut(depth) for entry in conversations])
@@ -185,7 +185,9 @@ class Trainer:
             values |= self._counts(batch, losses, choices, MEASURED_ROWS).metrics("train", self.step_weights)
             values["train/loss"] = float(total.detach())
         values |= {f"train/loss_{k}": mean for k, mean in enumerate(means)}
-        self.context.journal.metric(step + 1, **values, **{"train/cpu_seconds": self.cpu_seconds})
+        values["train/tokens_per_second"] = len(batch.last) / max(time.monotonic() - started, 1e-9)
+        values["train/cpu_seconds"] = self.cpu_seconds
+        self.context.journal.metric(step + 1, **values)
 
     def _depth(self, step: int) -> int:
         """TTT steps that this optimizer step unrolls: more than k of them in a share step_decay ** k of all."""

@@ -158,12 +158,16 @@ def test_a_mask_without_a_token_of_the_target_is_refused_before_the_first_step(t
         train.run(context)
 
 
-def test_a_mask_that_covers_prompts_is_refused(tiny, attempt, inputs, tmp_path, monkeypatch) -> None:
+def test_a_mask_that_covers_prompts_is_refused_unless_that_is_accepted(
+    tiny, attempt, inputs, tmp_path, monkeypatch
+) -> None:
     monkeypatch.setattr(tiny, "conversations", lambda seed, count: [([5, 6, 7, 8, 9], [[0, 5]])] * count)
     store = tiny.write_store(tmp_path / "covered", inputs["target"])
-    context = attempt("train", {**inputs, "store": store}, **SMALL)
     with pytest.raises(FindingError, match="loss_mask_covers_prompt"):
-        train.run(context)
+        train.run(attempt("train", {**inputs, "store": store}, **SMALL))
+    accepted = attempt("train", {**inputs, "store": store}, **SMALL, accepted=["loss_mask_covers_prompt"])
+    train.run(accepted)
+    assert accepted.codes() == ["loss_mask_covers_prompt"]
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run_with_step_and_conversations(attempt, inputs, monkeypatch) -> None:

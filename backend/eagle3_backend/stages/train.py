@@ -35,6 +35,8 @@ from eagle3_kernels import draft_loss
 WEIGHTS, CONFIG = "drafter.safetensors", "drafter.json"
 SHAPE = ("heads", "kv_heads", "head_dim", "intermediate_size")
 """Parameters that give the drafter's layer another shape than the target's own."""
+MASK_COVERS_PROMPTS = 0.95
+"""Share of tokens written by the target above which the loss mask must be wrong."""
 MEASURE_EVERY = 8
 """Optimizer steps between two measurements of accuracy: they need the target's whole head, the loss does not."""
 MEASURED_ROWS = 512
@@ -88,15 +90,11 @@ def read_data(store: Path, parameters: TrainParameters) -> Data:
     """Both splits, through the gates on their masks. Raises FindingError."""
     opened = open_store(store)
     splits = [[conversation(row, parameters.ttt_steps) for row in opened.rows(split)] for split in ("train", "holdout")]
-    density = shares(splits[0])["mask_density"]
     if not any(len(entry.used) for entry in splits[0]):
         message = (
             "No row of the training set can be used: the target wrote none of its tokens, or answers of one token."
         )
         raise FindingError(error("loss_mask_all_zero", message, path=str(store), fix="Run generate and extract again."))
-    if density > 0.95:
-        message = f"{density:.0%} of all tokens are marked as written by the target: the mask covers prompts too."
-        raise FindingError(error("loss_mask_covers_prompt", message, path=str(store), actual=density))
     usable = [[entry for entry in split if len(entry.used)] for split in splits]
     return Data(usable[0], usable[1], parameters)
 
@@ -137,9 +135,12 @@ class Trainer:
     def begin(self) -> None:
         """Go on from the newest whole checkpoint of this artifact, or from fresh weights where there is none."""
         sizes = sum(weight.numel() for weight in self.drafter.parameters() if weight.requires_grad)
-        self.context.journal.note(
-            f"{sizes / 1e6:.1f} M trained parameters; {json.dumps(shares(self.data.conversations))}."
-        )
+        facts = shares(self.data.conversations)
+        self.context.journal.note(f"{sizes / 1e6:.1f} M trained parameters; {json.dumps(facts)}.")
+        density = facts["mask_density"]
+        if density > MASK_COVERS_PROMPTS:
+            message = f"{density:.0%} of all tokens are marked as written by the target: the mask covers prompts too."
+            self.context.refuse(error("loss_mask_covers_prompt", message, path="loss_mask", actual=density))
         found = checkpoints.newest_checkpoint(self._folder, self._data_name)
         if found is None:
             initialise(self.drafter, self.target, self.target_ids, self.data.conversations, self.parameters.seed)

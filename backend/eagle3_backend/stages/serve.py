@@ -37,7 +37,8 @@ def run(context: StageContext) -> None:
     plan = with_drafter(context.spec["engine"], str(drafter), parameters.depth)
     with EngineProcess(plan, model=facts["model"], context=context) as engine:
         client = Client(engine.port, engine.api_key)
-        _require_drafts(client.scrape())
+        before = client.scrape()
+        _require_drafts(before)
         endpoint = {
             "port": engine.port,
             "api_key": engine.api_key,
@@ -51,7 +52,7 @@ def run(context: StageContext) -> None:
             write_private(path, endpoint)
             context.journal.note(f"Serving '{SERVED_NAME}' on 127.0.0.1:{engine.port}")
             context.journal.state(RunState.READY.value)
-            _watch(context, engine, client)
+            _watch(context, engine, client, before)
         finally:
             path.unlink(missing_ok=True)
     raise Stopped
@@ -72,10 +73,9 @@ def _require_drafts(scrape: Scrape) -> None:
         )
 
 
-def _watch(context: StageContext, engine: EngineProcess, client: Client) -> None:
+def _watch(context: StageContext, engine: EngineProcess, client: Client, before: Scrape) -> None:
     """Write a window's figures to the journal every `METRIC_SECONDS`; of a row of idle windows, only the first."""
     begin = since = time.monotonic()
-    before = client.scrape()
     idle = False
     while not context.stopping:
         engine.check()

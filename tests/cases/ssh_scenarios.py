@@ -286,6 +286,14 @@ def bystander() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 
 
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it still does anything: an ended one stays listed until init asks for its status."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 async def closed_panel(scenario: dict[str, Any], workspace: Path) -> Answer:
     run, children = scenario["run"]["id"], scenario["run"]["children"]
     pids_file = workspace / "pids"
@@ -307,7 +315,7 @@ async def closed_panel(scenario: dict[str, Any], workspace: Path) -> Answer:
         await until(pids_file.exists)
         ours = [psutil.Process(int(pid)) for pid in pids_file.read_text().split()]
         await session.close()
-        alive_after_close = len(ours) == children + 1 and all(process.is_running() for process in ours)
+        alive_after_close = len(ours) == children + 1 and all(is_alive(process) for process in ours)
 
         session = session_on(workspace)
         await session.connect()
@@ -318,7 +326,7 @@ async def closed_panel(scenario: dict[str, Any], workspace: Path) -> Answer:
         await until(lambda: received)
         follower.cancel()
         await stopped(session, run, listed[-1]["attempt"])
-        alive_after_stop = sum(process.is_running() for process in ours)
+        alive_after_stop = sum(is_alive(process) for process in ours)
         problems = findings_of(await runs_of(session))
         await session.close()
         others_alive = all(other.poll() is None for other in others)

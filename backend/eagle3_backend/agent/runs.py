@@ -126,7 +126,8 @@ def orphans_of(directory: Path, supervisor: Mapping[str, Any]) -> List[processes
     members = members_of(stage.pid if stage else None, str(directory))
     if stage is not None and stage.pid not in {process.pid for process in members}:
         members.append(stage)
-    return members
+    # Without a command line a process is at its end: its memory is gone, and only the kernel still holds its number.
+    return [process for process in members if processes.command_line(process.pid) or not processes.LINUX]
 
 
 def _orphaned(orphans: List[processes.Process], known: Dict[str, Any]) -> Description:

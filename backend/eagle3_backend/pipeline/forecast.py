@@ -96,16 +96,16 @@ ENGINE_START = 25.0
 """Seconds until the demo's engine answers, on two cores."""
 
 _DEMO_SECONDS = {
-    "target": (60.0, 0.0),
-    "prompts": (5.0, 0.0),
+    "target": (30.0, 0.0),
+    "prompts": (1.0, 0.0),
     # 6.2 CPU seconds for 1000 answer tokens with their hidden states; with the prompts, four in five tokens are such.
     "generate": (ENGINE_START, 2.45e-3),
-    "extract": (5.0, 2.2e-4),
-    "vocab": (10.0, 0.0),
-    "train": (10.0, 3.3e-4),
-    "evaluate": (15.0, 0.0),
-    "export": (10.0, 0.0),
-    "bench": (2 * ENGINE_START, 1.65e-2),
+    "extract": (1.0, 4.0e-5),
+    "vocab": (2.0, 0.0),
+    "train": (10.0, 3.75e-4),
+    "evaluate": (18.0, 0.0),
+    "export": (4.0, 0.0),
+    "bench": (2 * ENGINE_START, 1.95e-2),
 }
 """Fixed seconds, and seconds for each unit of `work`, measured for the demo target on two cores."""
 

@@ -99,13 +99,7 @@ def _from_hub(model: str, revision: str) -> tuple[Path, str]:
     from huggingface_hub import snapshot_download
 
     try:
-        directory = Path(
-            snapshot_download(
-                model,
-                revision=revision or None,
-                allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"],
-            )
-        )
+        directory = Path(snapshot_download(model, revision=revision or None, allow_patterns=list(HUB_FILES)))
     except Exception as problem:
         raise FindingError(
             error(

@@ -91,6 +91,16 @@ def test_the_layer_may_have_another_shape_than_the_targets(attempt, inputs) -> N
     assert weights(context)["midlayer.self_attn.k_proj.weight"].shape == (24, 32)
 
 
+def test_the_drafter_may_be_of_the_kind_with_norms(attempt, inputs, tiny) -> None:
+    flags = {"norm_before_fc": True, "fc_norm": True, "norm_output": True, "norm_before_residual": True}
+    context = attempt("train", inputs, **{**SMALL, "epochs": 1}, **flags)
+    train.run(context)
+    config = DrafterConfig.from_json(json.loads((context.output / train.CONFIG).read_text()))
+    assert {name: getattr(config, name) for name in flags} == flags
+    assert weights(context)["input_norm.weight"].shape == (3 * tiny.WIDTH,)
+    assert weights(context)["fc_norm.2.weight"].shape == (tiny.WIDTH,)
+
+
 def test_a_frozen_head_stays_the_targets_own_rows(attempt, inputs) -> None:
     context = attempt("train", inputs, **SMALL)
     train.run(context)

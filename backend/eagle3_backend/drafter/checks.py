@@ -33,6 +33,10 @@ def expected_shapes(config: DrafterConfig) -> Dict[str, Tuple[int, ...]]:
         "norm.weight": (width,),
         "lm_head.weight": (config.draft_vocab_size, width),
     }
+    if config.norm_before_fc:
+        shapes["input_norm.weight"] = (len(config.aux_layers) * config.target_hidden_size,)
+    if config.fc_norm:
+        shapes.update({f"fc_norm.{i}.weight": (config.target_hidden_size,) for i in range(len(config.aux_layers))})
     if config.draft_vocab_size != config.vocab_size:
         shapes["d2t"] = (config.draft_vocab_size,)
         shapes["t2d"] = (config.vocab_size,)

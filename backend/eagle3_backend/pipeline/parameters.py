@@ -192,6 +192,14 @@ class TrainParameters(StageParameters):
     """Size of a head; 0: as the target."""
     intermediate_size: int = 0
     """Width of the drafter's MLP; 0: as the target."""
+    norm_before_residual: bool = False
+    """Norm the hidden state before the layer's residual. vLLM alone serves such a drafter right."""
+    norm_before_fc: bool = False
+    """One norm over all aux states before fc."""
+    fc_norm: bool = False
+    """One norm for each aux state before fc (EAGLE-3.1)."""
+    norm_output: bool = False
+    """Hand the next draft step the state after the final norm (EAGLE-3.1)."""
 
 
 @dataclass(frozen=True)

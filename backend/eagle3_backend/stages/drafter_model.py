@@ -99,29 +99,36 @@ class MLP(nn.Module):
 
 
 class DrafterLayer(nn.Module):
-    """The layer whose attention reads ``cat(norm(embedding), norm(hidden))`` and whose residual is the hidden state."""
+    """The layer whose attention reads ``cat(norm(embedding), norm(hidden))`` and whose residual is the hidden state.
+
+    With ``norm_before_residual`` the residual is the normed hidden state.
+    """
 
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__()
+        self.norm_before_residual = config.norm_before_residual
         self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = Attention(config)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config)
 
-    def inputs(self, embedding: Tensor, hidden: Tensor) -> Tensor:
-        return torch.cat([self.input_layernorm(embedding), self.hidden_norm(hidden)], -1)
+    def inputs(self, embedding: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """What attention reads, and the residual."""
+        normed = self.hidden_norm(hidden)
+        residual = normed if self.norm_before_residual else hidden
+        return torch.cat([self.input_layernorm(embedding), normed], -1), residual
 
-    def outputs(self, hidden: Tensor, attended: Tensor) -> Tensor:
-        hidden = hidden + self.self_attn.o_proj(attended)
+    def outputs(self, residual: Tensor, attended: Tensor) -> Tensor:
+        hidden = residual + self.self_attn.o_proj(attended)
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
 
 class Drafter(nn.Module):
     """The whole drafter; the embedding is the target's, frozen, and not part of the state.
 
-    ``embedding`` is [V, H]. Only the default norm flags are built: the residual is not normed, fc has no norm, the
-    next step gets the layer's output before the final norm.
+    ``embedding`` is [V, H]. Norm flags as vLLM's Llama drafter applies them: ``norm_before_fc`` norms all aux states
+    together, ``fc_norm`` each one on its own, ``norm_output`` hands the next step the state after the final norm.
 
     ``aux_scale`` [A*Ht] divides the aux states before fc. Streams of a target differ in size by orders of magnitude and
     hold single massive channels, which no optimizer's step suits at once. The drafter that is served has no such scale:
@@ -133,6 +140,9 @@ class Drafter(nn.Module):
         self.config = config
         inputs = len(config.aux_layers) * config.target_hidden_size
         self.register_buffer("aux_scale", torch.ones(inputs))
+        self.input_norm = RMSNorm(inputs, config.rms_norm_eps) if config.norm_before_fc else None
+        norms = (RMSNorm(config.target_hidden_size, config.rms_norm_eps) for _ in config.aux_layers)
+        self.fc_norm = nn.ModuleList(norms) if config.fc_norm else None
         self.fc = nn.Linear(inputs, config.hidden_size, bias=False)
         self.midlayer = DrafterLayer(config)
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -147,28 +157,39 @@ class Drafter(nn.Module):
         its rotary position is j + k.
         """
         layer, attention = self.midlayer, self.midlayer.self_attn
-        aux = rows.aux.to(self.fc.weight.dtype) / self.aux_scale
-        hidden = self.fc(aux).to(self.norm.weight.dtype)
-        inputs = layer.inputs(self._embed(rows.start_tokens), hidden)
+        hidden = self.fc(self.normed_aux(rows.aux) / self.aux_scale).to(self.norm.weight.dtype)
+        inputs, residual = layer.inputs(self._embed(rows.start_tokens), hidden)
         key, value = self._keys_values(inputs, rows.positions)
         key, value = self._grid(key, rows.slots, rows), self._grid(value, rows.slots, rows)
-        hidden, inputs = hidden[rows.used], inputs[rows.used]
+        residual, inputs = residual[rows.used], inputs[rows.used]
         positions, slots = rows.positions[rows.used], rows.slots[rows.used]
         own_keys: list[Tensor] = []
         own_values: list[Tensor] = []
         outputs = []
         for step in range(len(rows.tokens)):
             if step:
-                inputs = layer.inputs(self._embed(rows.tokens[step]), hidden)
+                inputs, residual = layer.inputs(self._embed(rows.tokens[step]), hidden)
                 own_key, own_value = self._keys_values(inputs, positions + step)
                 own_keys.append(self._grid(own_key, slots, rows))
                 own_values.append(self._grid(own_value, slots, rows))
             query = self.rotary(attention.q_proj(inputs).unflatten(-1, (attention.heads, -1)), positions + step)
             attended = ttt_attention(self._grid(query, slots, rows), key, value, own_keys, own_values)
             attended = attended.transpose(1, 2).flatten(0, 1)[slots].flatten(1)
-            hidden = layer.outputs(hidden, attended)
+            hidden = layer.outputs(residual, attended)
             outputs.append(self.norm(hidden))
+            if self.config.norm_output:
+                hidden = outputs[-1]
         return torch.stack(outputs)
+
+    def normed_aux(self, aux: Tensor) -> Tensor:
+        """The aux states [N, A*Ht] through the norms that lie before fc, in fc's dtype."""
+        states = aux.to(self.fc.weight.dtype)
+        if self.input_norm is not None:
+            states = self.input_norm(states)
+        if self.fc_norm is not None:
+            chunks = states.chunk(len(self.fc_norm), -1)
+            states = torch.cat([norm(chunk) for norm, chunk in zip(self.fc_norm, chunks, strict=True)], -1)
+        return states
 
     def served_weights(self) -> dict[str, Tensor]:
         """Weights by flat name as an engine applies them: fc takes the aux states as they come."""

@@ -42,7 +42,7 @@ def initialise(
         for parameter in drafter.parameters():
             if parameter.dim() == 2:
                 parameter.normal_(0.0, DEVIATION, generator=generator)
-        sample = _sample(conversations)
+        sample = _sample(drafter, conversations)
         drafter.aux_scale.copy_(sample.aux.square().mean(0).sqrt().clamp(min=1e-6))
         if drafter.config.hidden_size != drafter.config.target_hidden_size:
             return
@@ -57,7 +57,8 @@ def initialise(
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows to fit on: aux states [N, A*Ht], last states [N, Ht] at the row and one position on, start tokens [N]."""
+    """Rows to fit on: aux states as fc meets them [N, A*Ht], last states [N, Ht] at the row and one position on, start
+    tokens [N]."""
 
     aux: Tensor
     here: Tensor
@@ -65,12 +66,12 @@ class Sample:
     tokens: Tensor
 
 
-def _sample(conversations: Sequence[Conversation]) -> Sample:
+def _sample(drafter: Drafter, conversations: Sequence[Conversation]) -> Sample:
     """Every n-th used row, so that there are at most `FIT_ROWS`, float32."""
     stride = -(-sum(len(entry.used) for entry in conversations) // FIT_ROWS)
     picked = [(entry.stored, entry.used[::stride]) for entry in conversations]
     return Sample(
-        aux=torch.cat([row.aux[used] for row, used in picked]).float(),
+        aux=drafter.normed_aux(torch.cat([row.aux[used] for row, used in picked]).float()),
         here=torch.cat([row.last[used] for row, used in picked]).float(),
         there=torch.cat([row.last[used + 1] for row, used in picked]).float(),
         tokens=torch.cat([row.token_ids[used + 1] for row, used in picked]),

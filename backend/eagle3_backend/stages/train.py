@@ -33,8 +33,17 @@ from eagle3_backend.stages.vocab import read_maps
 from eagle3_kernels import draft_loss
 
 WEIGHTS, CONFIG = "drafter.safetensors", "drafter.json"
-SHAPE = ("heads", "kv_heads", "head_dim", "intermediate_size")
-"""Parameters that give the drafter's layer another shape than the target's own."""
+FORM = (
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "intermediate_size",
+    "norm_before_residual",
+    "norm_before_fc",
+    "fc_norm",
+    "norm_output",
+)
+"""Parameters that, where they are set, give the drafter another form than the target's own layer."""
 MASK_COVERS_PROMPTS = 0.95
 """Share of tokens written by the target above which the loss mask must be wrong."""
 MEASURE_EVERY = 8
@@ -110,8 +119,8 @@ class Trainer:
         stamp = open_store(context.inputs["store"]).stamp
         d2t, _ = read_maps(context.inputs["vocab"])
         self.target_ids = d2t + torch.arange(len(d2t))
-        shape = {name: getattr(self.parameters, name) for name in SHAPE if getattr(self.parameters, name)}
-        config = replace(drafter_for(self.target.config, stamp.layer_ids, len(d2t)), **shape)
+        form = {name: getattr(self.parameters, name) for name in FORM if getattr(self.parameters, name)}
+        config = replace(drafter_for(self.target.config, stamp.layer_ids, len(d2t)), **form)
         self.drafter = Drafter(config, self.target.embedding)
         self.kept_head = self.target.head[self.target_ids].to(self.dtype)
         self.drafter.lm_head.weight.requires_grad_(self.parameters.train_head)

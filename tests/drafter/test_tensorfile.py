@@ -12,7 +12,7 @@ from eagle3_backend.findings import FindingError
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "model.safetensors"
-    header = header_bytes({"d2t": ("I64", (3,)), "t2d": ("BOOL", (5,)), "w": ("BF16", (2, 2))}, {"format": "pt"})
+    header = header_bytes({"d2t": ("int64", (3,)), "t2d": ("bool", (5,)), "w": ("bfloat16", (2, 2))}, {"format": "pt"})
     path.write_bytes(header + struct.pack("<3q", 0, 1, 2) + bytes([1, 0, 1, 0, 1]) + bytes(8))
     return path
 
@@ -20,9 +20,9 @@ def file(tmp_path: Path) -> Path:
 def test_a_header_tells_dtype_shape_and_metadata(file: Path) -> None:
     header = read_header(file)
     assert {name: (entry.dtype, entry.shape) for name, entry in header.tensors.items()} == {
-        "d2t": ("I64", (3,)),
-        "t2d": ("BOOL", (5,)),
-        "w": ("BF16", (2, 2)),
+        "d2t": ("int64", (3,)),
+        "t2d": ("bool", (5,)),
+        "w": ("bfloat16", (2, 2)),
     }
     assert header.metadata == {"format": "pt"}
 

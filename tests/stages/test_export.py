@@ -45,8 +45,8 @@ def test_both_layouts_hold_the_same_weights_under_their_own_names(exported) -> N
 def test_weights_are_bf16_and_maps_keep_their_types(exported) -> None:
     header = read_header(exported.output / "flat/model.safetensors")
     dtypes = {name: entry.dtype for name, entry in header.tensors.items()}
-    assert (dtypes.pop("d2t"), dtypes.pop("t2d")) == ("I64", "BOOL")
-    assert set(dtypes.values()) == {"BF16"}
+    assert (dtypes.pop("d2t"), dtypes.pop("t2d")) == ("int64", "bool")
+    assert set(dtypes.values()) == {"bfloat16"}
 
 
 def test_the_files_on_disk_pass_the_exact_check_of_both_maps(exported, tiny) -> None:

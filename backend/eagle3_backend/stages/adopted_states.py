@@ -20,8 +20,7 @@ from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.stages.store import state_faults
 
 FILES = "hs_*.safetensors"
-FLOATS = ("BF16", "F16", "F32")
-TORCH_NAMES = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F64": "float64", "U8": "uint8", "I8": "int8"}
+FLOATS = ("bfloat16", "float16", "float32")
 
 
 class AdoptedStates:
@@ -58,7 +57,7 @@ class AdoptedStates:
             message = f"{path.name} has no tensor {problem} in the layout of hidden states."
             raise FindingError(error("tensor_missing", message, path=path.name)) from problem
         if states.dtype not in FLOATS:
-            raise FindingError(_codes(path, TORCH_NAMES.get(states.dtype, states.dtype)))
+            raise FindingError(_codes(path, states.dtype))
         self._check_shape(header, len(ids), states.shape)
         return _key(ids)
 
@@ -132,7 +131,7 @@ def _codes(path: Path, dtype: str) -> Finding:
         "shard_dtype_mismatch",
         f"{path.name} holds {dtype} codes, which are no states without their scales.",
         path=path.name,
-        expected=["bfloat16", "float16", "float32"],
+        expected=list(FLOATS),
         actual=dtype,
         fix="Write the states out as bfloat16 with the tool that made them.",
     )

@@ -1,0 +1,98 @@
+"""A model directory as this room sees it: names, sizes and ranges of bytes, wherever it lies."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO, List, Optional, Protocol
+
+from eagle3_backend.findings import FindingError, error
+
+
+class Folder(Protocol):
+    """What a reader needs of a directory. ``path`` names it in findings.
+
+    ``size`` and ``read`` raise FindingError for a file that must not or cannot be read, FileNotFoundError for one that
+    is not there, and OSError.
+    """
+
+    path: str
+
+    def names(self) -> List[str]:
+        """Names of what lies directly in it, sorted."""
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        """Bytes of a file from ``offset`` on; fewer than ``length`` only at its end."""
+
+
+def where(folder: Folder, name: str) -> str:
+    """A file's path, as findings name it."""
+    return os.path.join(folder.path, name)
+
+
+class LocalFolder:
+    """A directory of this machine.
+
+    Nothing outside of it is read: a link is followed when its final target is a regular file below the directory
+    itself, or in the ``blobs`` that a snapshot of the hub cache shares with the other snapshots of its repository
+    (``<repository>/snapshots/<revision>/<file>`` links to ``<repository>/blobs/<hash>``). The directory may be reached
+    through links; it is where they lead.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._root = os.path.realpath(os.path.expanduser(path))
+        self._allowed = [self._root]
+        blobs = _blobs_of(self._root)
+        if blobs is not None:
+            self._allowed.append(blobs)
+        self.path = str(path)
+
+    def names(self) -> List[str]:
+        return sorted(os.listdir(self._root))
+
+    def size(self, name: str) -> int:
+        with self.open(name) as file:
+            return os.fstat(file.fileno()).st_size
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        with self.open(name) as file:
+            file.seek(offset)
+            return file.read(length)
+
+    def open(self, name: str) -> BinaryIO:
+        """The file, unbuffered. Raises as `size` does."""
+        place = self._place(name)
+        # To open a pipe would be to wait for whoever writes into it.
+        if not stat.S_ISREG(os.stat(place).st_mode):
+            message = f"{name} is no regular file."
+            raise FindingError(error("file_irregular", message, path=where(self, name)))
+        return open(place, "rb", buffering=0)
+
+    def _place(self, name: str) -> str:
+        place = os.path.realpath(os.path.join(self._root, name))
+        if not any(place.startswith(os.path.join(root, "")) for root in self._allowed):
+            raise FindingError(
+                error(
+                    "file_outside",
+                    f"{name} lies outside of its directory, so what is read is not what a copy of it would hold.",
+                    path=where(self, name),
+                    expected=self._root,
+                    actual=place,
+                    fix="Put the file itself there, or name the directory that holds it.",
+                )
+            )
+        return place
+
+
+def _blobs_of(root: str) -> Optional[str]:
+    """Where the hub cache keeps the content of the snapshot that ``root`` is, or is part of; None for all others."""
+    inner = Path(root)
+    for folder in (inner, *inner.parents):
+        if folder.parent.name == "snapshots":
+            blobs = folder.parent.parent / "blobs"
+            return os.path.realpath(blobs) if blobs.is_dir() else None
+    return None

@@ -18,7 +18,9 @@ from typing import Any
 from eagle3_backend.findings import Finding, Severity, worst
 
 CHECKS = {
+    "config_diff": "config_diff_check",
     "host_plan": "host_plan_check",
+    "log_diagnosis": "log_diagnosis_check",
     "ssh": "ssh_check",
 }
 """The module beside this file that answers each check: ``run(folder, given) -> Answer``."""
@@ -44,8 +46,12 @@ def run(folder: Path) -> dict[str, Any]:
     if case["check"] not in CHECKS:
         return {"id": case["id"], "unsupported": case["check"]}
     answer = importlib.import_module(CHECKS[case["check"]]).run(folder, case["given"])
-    keys = ("code", "severity", "path", "expected", "actual", "message")
-    codes = [{key: finding.to_json()[key] for key in keys} for finding in answer.findings]
+    keys = ("code", "severity", "path", "expected", "actual")
+    codes = [
+        # The text that is shown: what is wrong, and the next step.
+        {**{key: finding.to_json()[key] for key in keys}, "message": f"{finding.message} {finding.fix}".rstrip()}
+        for finding in answer.findings
+    ]
     return {
         "id": case["id"],
         "severity": severity_of(answer.findings),

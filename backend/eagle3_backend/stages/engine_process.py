@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
+from eagle3_backend.engines.server_log import ServerLog
 from eagle3_backend.engines.vllm import SERVED_NAME
-from eagle3_backend.engines.vllm_log import StartLog
 from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.engine_http import RequestRefused, request
@@ -35,8 +35,8 @@ QUIET_SECONDS = 300.0
 """A start that says nothing for this long is reported; it is not ended, since weights may come from a slow disk."""
 END_SECONDS = 30.0
 """Wait between the group's SIGTERM and its SIGKILL."""
-MAX_LINE = 64 * 1024
-"""Of a longer line only this much is looked at; all of it is passed on."""
+BLOCK = 64 * 1024
+"""Bytes of output taken at once."""
 
 
 class EngineProcess:
@@ -53,7 +53,7 @@ class EngineProcess:
         self.api_key = secrets.token_urlsafe(24)
         self.port = 0
         self.start_seconds = 0.0
-        self.log = StartLog()
+        self.log = ServerLog()
         self._heard = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
@@ -94,7 +94,7 @@ class EngineProcess:
 
     def _launch(self) -> None:
         self.port = free_port()
-        self.log = StartLog()
+        self.log = ServerLog()
         self._heard = time.monotonic()
         cores = len(os.sched_getaffinity(0))
         values = {
@@ -118,19 +118,15 @@ class EngineProcess:
         self._context.journal.note(f"Starting the engine on port {self.port}, process {self._process.pid}")
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
-        """Pass the output on and look at its lines. Progress bars end lines with a carriage return only."""
+        """Pass the output on and look at its lines."""
         assert process.stdout is not None
         output = sys.stdout.fileno()
-        rest = b""
-        while block := os.read(process.stdout.fileno(), MAX_LINE):
+        while block := os.read(process.stdout.fileno(), BLOCK):
             self._heard = time.monotonic()
             os.write(output, block)
-            *lines, rest = (rest + block).replace(b"\r", b"\n").split(b"\n")
-            rest = rest[:MAX_LINE]
-            for line in lines:
-                if self.log.feed(line[:MAX_LINE].decode("utf-8", "replace")):
-                    self._context.journal.note(f"Engine: {self.log.phase}")
-        self.log.feed(rest.decode("utf-8", "replace"))
+            for phase in self.log.feed_bytes(block):
+                self._context.journal.note(f"Engine: {phase}")
+        self.log.close()
 
     def _drain(self) -> None:
         """Let the reader see the end of the output: the cause often stands in the last lines."""
@@ -214,7 +210,7 @@ class EngineProcess:
             )
 
 
-def _quiet(log: StartLog) -> Finding:
+def _quiet(log: ServerLog) -> Finding:
     return warning(
         "startup_hang",
         f"The engine has said nothing for {QUIET_SECONDS:.0f} s. Phase: {log.phase}. Last line: {log.last_line}",

@@ -1,0 +1,41 @@
+"""A log as a reader gets it: bytes in any pieces to lines of text, in bounded memory.
+
+Lines end at a line feed or a carriage return, so that every state of a progress bar is a line. What is not UTF-8
+becomes replacement characters; zero bytes go, which makes UTF-16 logs of plain text readable too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Iterator, List
+
+MAX_LINE = 64 * 1024
+"""Bytes of a line that are looked at; the rest of a longer one is passed over."""
+
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff]")
+
+
+class LineReader:
+    """Cuts a stream of bytes into lines without escape sequences; empty ones are left out."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> List[str]:
+        """The lines that these bytes complete. A character cut in two waits for its other half with its line."""
+        *whole, rest = (self._rest + data.replace(b"\0", b"").replace(b"\r", b"\n")).split(b"\n")
+        self._rest = rest[:MAX_LINE]
+        return list(_texts(whole))
+
+    def close(self) -> List[str]:
+        """The line without an end that a log stops with, if there is one."""
+        rest, self._rest = self._rest, b""
+        return list(_texts([rest]))
+
+
+def _texts(lines: List[bytes]) -> Iterator[str]:
+    for line in lines:
+        text = _CONTROLS.sub("", _ESCAPES.sub("", line[:MAX_LINE].decode("utf-8", "replace"))).rstrip()
+        if text.strip():
+            yield text

@@ -21,6 +21,7 @@ CHECKS = {
     "config_diff": "config_diff_check",
     "host_plan": "host_plan_check",
     "log_diagnosis": "log_diagnosis_check",
+    "log_metrics": "log_metrics_check",
     "ssh": "ssh_check",
 }
 """The module beside this file that answers each check: ``run(folder, given) -> Answer``."""

@@ -82,17 +82,23 @@ def _value(name: str, wanted: Any, values: dict[str, Any]) -> str | None:
         right = actual <= wanted
     elif bound == "ge":
         right = actual >= wanted
-    elif isinstance(wanted, dict) and "approx" in wanted:
-        right = abs(actual - wanted["approx"]) <= wanted["tol"]
     else:
-        right = actual == wanted
+        right = _equals(actual, wanted)
     return None if right else f"{name} is {actual!r}, expected {wanted!r}"
+
+
+def _equals(actual: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict) and "approx" in wanted:
+        return abs(actual - wanted["approx"]) <= wanted["tol"]
+    if isinstance(wanted, list) and isinstance(actual, list):
+        return len(actual) == len(wanted) and all(map(_equals, actual, wanted))
+    return actual == wanted
 
 
 ANSWER = {
     "severity": "error",
     "codes": [{"code": "a", "severity": "error", "path": "p", "expected": 1, "actual": 2, "message": "Two, not ONE"}],
-    "values": {"n": 5, "x": 1.04},
+    "values": {"n": 5, "x": 1.04, "l": [0.5, 0.33]},
 }
 
 
@@ -105,6 +111,7 @@ class TestComparison:
             {"codes": [{"code": "a", "path": "p", "expected": 1, "actual": 2, "message_mentions": ["one"]}]},
             {"not_codes": ["b"]},
             {"values": {"n_le": 5, "n_ge": 5, "x": {"approx": 1.0, "tol": 0.05}}},
+            {"values": {"l": [0.5, {"approx": 0.3, "tol": 0.05}]}},
         ],
     )
     def test_holds(self, expect):
@@ -123,6 +130,8 @@ class TestComparison:
             {"values": {"x": {"approx": 1.0, "tol": 0.01}}},
             {"values": {"n": 6}},
             {"values": {"m": 6}},
+            {"values": {"l": [0.5]}},
+            {"values": {"l": [0.5, {"approx": 0.3, "tol": 0.01}]}},
         ],
     )
     def test_fails(self, expect):

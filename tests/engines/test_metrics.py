@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_backend.engines.metrics import ACCEPTED, DRAFTS, drafting, increase, length_at, parse
+from eagle3_backend.engines.metrics import (
+    ACCEPTED,
+    DRAFTS,
+    drafting,
+    increase,
+    length_at,
+    parse,
+    sglang_responses,
+    window,
+)
 
 
 def page(drafts: int, drafted: int, accepted: int, positions: list[int], engine: str = "0") -> str:
@@ -103,3 +112,47 @@ def test_a_real_page_of_vllm_reads_whole() -> None:
     assert len(counted.by_position) == 3
     assert counted.drafts > 0
     assert not counted.contradicts_itself
+
+
+def test_a_sample_behind_a_progress_meter_on_its_line_is_read() -> None:
+    glued = "  0     0    0     0 --:--:-- --:--:" + 'vllm:spec_decode_num_drafts_total{engine="0"} 7.0\n'
+    assert parse(glued).total(DRAFTS) == 7
+
+
+SGLANG = """sglang:spec_verify_calls_total{{model_name="t",tp_rank="0"}} {verifies}.0
+sglang:generation_tokens_total{{model_name="t"}} {generated}.0
+sglang:spec_accept_length{{model_name="t",dp_rank="0"}} {length}
+sglang:spec_accept_length{{model_name="t",dp_rank="1"}} 0.0
+sglang:spec_num_steps{{model_name="t"}} 3.0
+sglang:num_running_reqs{{model_name="t"}} 2.0
+"""
+
+
+def test_sglangs_window_is_its_counted_steps_times_its_gauge_and_says_that_it_is_an_estimate() -> None:
+    before, after = (
+        parse(SGLANG.format(verifies=count, generated=3 * count, length=length))
+        for count, length in ((100, 1.2), (150, 2.5))
+    )
+    found = window(before, after, 10.0)
+    assert (found.drafting.drafts, found.drafting.drafted, found.drafting.length) == (50, 150, 2.5)
+    assert (found.drafting.exact, found.drafting.by_position) == (False, ())
+    assert (found.tokens_per_second, found.running) == (15.0, 2)
+
+
+def test_sglang_without_a_drafted_step_has_no_length() -> None:
+    page = parse(SGLANG.format(verifies=0, generated=0, length=0.0))
+    assert window(page, page, 1.0).drafting.length is None
+
+
+def test_sglangs_responses_give_exact_counts() -> None:
+    answers = [
+        {"spec_verify_ct": 10, "spec_num_proposed_drafts": 30, "spec_num_correct_drafts": 12},
+        {"completion_tokens": 1},
+        {"spec_verify_ct": 5, "spec_num_proposed_drafts": 15, "spec_num_correct_drafts": 3},
+    ]
+    counted = sglang_responses(answers)
+    assert (counted.length, counted.drafted, counted.exact) == (2.0, 45, True)
+
+
+def test_a_position_accepted_more_often_than_the_one_before_it_is_a_contradiction() -> None:
+    assert drafting(parse(page(10, 30, 12, [3, 8, 1]))).contradicts_itself

@@ -1,20 +1,23 @@
 """What an engine's Prometheus page says about drafting: counters, their increase between two scrapes, acceptance.
 
 vLLM counts since its start, so every figure is taken from the difference of two scrapes. The counters are absent until
-the first draft, which reads as zero.
+the first draft, which reads as zero. SGLang counts verify steps alone and shows the acceptance of its last log interval
+as gauges: its accepted tokens are estimated from the two, and it says nothing by position.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Mapping, Optional, Tuple
 
 Series = Tuple[str, Tuple[Tuple[str, str], ...]]
 """A metric name with its sorted (label, value) pairs."""
 
 _SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*$")
 _LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_GLUED = re.compile(r"^[^#{]*?(?=(?:vllm|sglang):\w+\{)")
+"""What a progress meter on the same line leaves before a sample."""
 _ESCAPE = re.compile(r"\\(.)")
 
 DRAFTS = "vllm:spec_decode_num_drafts_total"
@@ -24,6 +27,13 @@ ACCEPTED_AT = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 GENERATED = "vllm:generation_tokens_total"
+
+SGLANG_VERIFIES = "sglang:spec_verify_calls_total"
+SGLANG_LENGTH = "sglang:spec_accept_length"
+SGLANG_STEPS = "sglang:spec_num_steps"
+SGLANG_GENERATED = "sglang:generation_tokens_total"
+SGLANG_RUNNING = "sglang:num_running_reqs"
+SGLANG_WAITING = "sglang:num_queue_reqs"
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,11 @@ class Scrape:
         wanted = set(labels.items())
         return sum(value for (found, pairs), value in self.samples.items() if found == name and wanted <= set(pairs))
 
+    def mean(self, name: str) -> Optional[float]:
+        """Mean of the positive values of a gauge over all engines and ranks, None where none is positive."""
+        values = [value for (found, _), value in self.samples.items() if found == name and value > 0]
+        return sum(values) / len(values) if values else None
+
     def positions(self) -> int:
         """How many draft positions the server reports: its depth, 0 without a drafter."""
         numbers = (int(dict(pairs)["position"]) for name, pairs in self.samples if name == ACCEPTED_AT)
@@ -47,7 +62,7 @@ def parse(text: str) -> Scrape:
     """Read the Prometheus text format (https://prometheus.io/docs/instrumenting/exposition_formats/)."""
     samples: Dict[Series, float] = {}
     for line in text.splitlines():
-        match = _SAMPLE.match(line)
+        match = _SAMPLE.match(line) or _SAMPLE.match(_GLUED.sub("", line, count=1))
         if not match:
             continue
         name, labels, number = match.groups()
@@ -94,7 +109,8 @@ class Drafting:
     drafts: float
     drafted: float
     accepted: float
-    by_position: Tuple[float, ...]
+    by_position: Tuple[float, ...] = ()
+    exact: bool = True
 
     @property
     def length(self) -> Optional[float]:
@@ -113,18 +129,44 @@ class Drafting:
 
     @property
     def contradicts_itself(self) -> bool:
-        """Whether the counts break sum of positions = accepted, or drafted <= depth x drafts."""
-        return sum(self.by_position) != self.accepted or self.drafted > len(self.by_position) * self.drafts
+        """Whether the counts break sum of positions = accepted, drafted <= depth x drafts, or that a position is
+        accepted only where the one before it was."""
+        if self.accepted > self.drafted:
+            return True
+        places = self.by_position
+        return bool(places) and (
+            sum(places) != self.accepted
+            or self.drafted > len(places) * self.drafts
+            or any(later > earlier for earlier, later in zip((self.drafts, *places), places))
+        )
 
 
 def drafting(window: Scrape) -> Drafting:
-    """The drafting counts of a window (`increase`) or of a server's whole life (one scrape), all engines together."""
+    """vLLM's drafting counts of a window (`increase`) or of a server's whole life (one scrape), engines added up."""
     return Drafting(
         drafts=window.total(DRAFTS),
         drafted=window.total(DRAFTED),
         accepted=window.total(ACCEPTED),
         by_position=tuple(window.total(ACCEPTED_AT, position=str(place)) for place in range(window.positions())),
     )
+
+
+def sglang_drafting(window: Scrape, after: Scrape) -> Drafting:
+    """The counts of a window of SGLang: verify steps from its counter, the rest from the gauges at its end."""
+    drafts, length = window.total(SGLANG_VERIFIES), after.mean(SGLANG_LENGTH)
+    if not drafts or length is None:
+        return Drafting(0.0, 0.0, 0.0, exact=False)
+    return Drafting(drafts, drafts * (after.mean(SGLANG_STEPS) or 0.0), drafts * (length - 1.0), exact=False)
+
+
+def sglang_responses(answers: Iterable[Mapping[str, Any]]) -> Drafting:
+    """The exact counts of these responses of SGLang, from the ``meta_info`` of each; those without a draft add none."""
+    names = ("spec_verify_ct", "spec_num_proposed_drafts", "spec_num_correct_drafts")
+    sums = [0.0, 0.0, 0.0]
+    for answer in answers:
+        for place, name in enumerate(names):
+            sums[place] += float(answer.get(name) or 0)
+    return Drafting(*sums)
 
 
 def length_at(position_rates: Tuple[float, ...], depth: int) -> float:
@@ -165,13 +207,14 @@ class Window:
 
 
 def window(before: Scrape, after: Scrape, seconds: float) -> Window:
-    """The window between two scrapes of one server; ``seconds`` > 0."""
+    """The window between two scrapes of one server of either engine; ``seconds`` > 0."""
     grown = increase(before, after)
+    sglang = any(name.startswith("sglang:") for name, _ in after.samples)
     return Window(
         seconds=seconds,
-        drafting=drafting(grown.scrape),
-        generated=grown.scrape.total(GENERATED),
-        running=after.total(RUNNING),
-        waiting=after.total(WAITING),
+        drafting=sglang_drafting(grown.scrape, after) if sglang else drafting(grown.scrape),
+        generated=grown.scrape.total(SGLANG_GENERATED if sglang else GENERATED),
+        running=after.total(SGLANG_RUNNING if sglang else RUNNING),
+        waiting=after.total(SGLANG_WAITING if sglang else WAITING),
         reset=grown.reset,
     )

@@ -6,6 +6,7 @@ import pytest
 
 from eagle3_backend.drafter.checks import check_aux_layers, check_shapes, check_vocabulary_map, expected_shapes
 from eagle3_backend.drafter.config import DrafterConfig
+from eagle3_backend.drafter.rope import Rope
 
 CONFIG = DrafterConfig(
     hidden_size=8,
@@ -19,10 +20,7 @@ CONFIG = DrafterConfig(
     aux_layers=(2, 3, 5),
     rms_norm_eps=1e-5,
     max_position_embeddings=64,
-    rope_theta=10000.0,
-    rope_scaling=None,
-    target_architecture="LlamaForCausalLM",
-    target_layers=8,
+    rope=Rope(),
 )
 KEPT = [1, 2, 5, 9]
 D2T = [1, 1, 3, 6]
@@ -35,7 +33,7 @@ def codes(findings) -> list[str]:
 
 def test_a_whole_drafter_has_no_findings() -> None:
     assert check_shapes(CONFIG, expected_shapes(CONFIG)) == []
-    assert check_aux_layers(CONFIG) == []
+    assert check_aux_layers(CONFIG, 8) == []
     assert check_vocabulary_map(D2T, T2D, 10) == []
 
 
@@ -75,7 +73,7 @@ def test_an_unknown_tensor_is_told() -> None:
     ],
 )
 def test_aux_layers_are_checked(layers: tuple, code: str) -> None:
-    assert codes(check_aux_layers(replace(CONFIG, aux_layers=layers))) == [code]
+    assert codes(check_aux_layers(replace(CONFIG, aux_layers=layers), 8)) == [code]
 
 
 @pytest.mark.parametrize(

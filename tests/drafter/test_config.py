@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
-from eagle3_backend.drafter.config import DrafterConfig, drafter_for, rope_of
+from eagle3_backend.drafter.config import DrafterConfig, drafter_for
+from eagle3_backend.drafter.rope import Rope
 
 TARGET = {
     "architectures": ["LlamaForCausalLM"],
@@ -24,7 +23,7 @@ TARGET = {
 def test_a_drafter_takes_shape_rotary_base_and_positions_from_its_target() -> None:
     config = drafter_for(TARGET, (2, 15, 27), 8192)
     assert (config.hidden_size, config.heads, config.kv_heads, config.head_dim) == (576, 9, 3, 64)
-    assert (config.rope_theta, config.rope_scaling, config.max_position_embeddings) == (100000.0, None, 8192)
+    assert (config.rope, config.max_position_embeddings) == (Rope(100000.0), 8192)
     assert not any((config.norm_before_residual, config.norm_before_fc, config.fc_norm, config.norm_output))
 
 
@@ -32,7 +31,6 @@ def test_a_wrapped_text_model_is_read_through_text_config() -> None:
     wrapped = {"architectures": ["KimiK25ForConditionalGeneration"], "text_config": {**TARGET, "architectures": None}}
     config = drafter_for(wrapped, (2, 15, 27), 8192)
     assert config.hidden_size == 576
-    assert config.target_architecture == "KimiK25ForConditionalGeneration"
 
 
 def test_a_missing_head_dim_is_width_by_heads() -> None:
@@ -42,24 +40,3 @@ def test_a_missing_head_dim_is_width_by_heads() -> None:
 def test_json_and_back_is_the_same_drafter() -> None:
     config = drafter_for(TARGET, (2, 15, 27), 8192)
     assert DrafterConfig.from_json(config.to_json()) == config
-
-
-LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-
-
-@pytest.mark.parametrize(
-    ("config", "rope"),
-    [
-        ({"rope_theta": 500000.0}, (500000.0, None)),
-        ({"rope_theta": 500000.0, "rope_scaling": None}, (500000.0, None)),
-        ({}, (10000.0, None)),
-        ({"rope_parameters": {"rope_theta": 5e4, "rope_type": "default"}, "rope_theta": 1e4}, (5e4, None)),
-        ({"rope_theta": 5e5, "rope_scaling": {"type": "llama3", **LLAMA3}}, (5e5, {"rope_type": "llama3", **LLAMA3})),
-        (
-            {"rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", **LLAMA3}},
-            (5e5, {"rope_type": "llama3", **LLAMA3}),
-        ),
-    ],
-)
-def test_both_spellings_of_the_rotary_embedding_are_read(config: dict, rope: tuple) -> None:
-    assert rope_of(config) == rope

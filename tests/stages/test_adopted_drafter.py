@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="the train environment runs these")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from eagle3_backend.drafter.checks import expected_shapes  # noqa: E402
-from eagle3_backend.drafter.config import drafter_for  # noqa: E402
+from eagle3_backend.drafter.config import Packaging, drafter_for  # noqa: E402
 from eagle3_backend.drafter.layouts import flat_config, nested_config, nested_tensor_name  # noqa: E402
 from eagle3_backend.findings import FindingError  # noqa: E402
 from eagle3_backend.stages import export  # noqa: E402
@@ -41,9 +41,9 @@ def drafter(tiny, tmp_path):
         tensors.update(change or {})
         if layout == "nested":
             tensors = {nested_tensor_name(name): tensor for name, tensor in tensors.items()}
-            written = nested_config(config, "float32", verifier="org/target", depth=3)
+            written = nested_config(config, Packaging("float32", "org/target", speculative_tokens=3))
         else:
-            written = flat_config(config, "float32")
+            written = flat_config(config, Packaging("float32"))
         directory = tmp_path / "elsewhere"
         directory.mkdir(exist_ok=True)
         save_file(tensors, directory / "model.safetensors")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
+from eagle3_backend.drafter.aux_layers import check_ids
 from eagle3_backend.drafter.config import DrafterConfig
 from eagle3_backend.drafter.layouts import FLAT_PREFIX
+from eagle3_backend.drafter.reading import Reading
+from eagle3_backend.drafter.target import Target
 from eagle3_backend.findings import Finding, error
 
 Shapes = Mapping[str, Tuple[int, ...]]
@@ -71,17 +74,24 @@ def check_shapes(config: DrafterConfig, shapes: Shapes) -> List[Finding]:
     return findings
 
 
-def check_aux_layers(config: DrafterConfig) -> List[Finding]:
+def check_aux_layers(config: DrafterConfig, target_layers: int) -> List[Finding]:
     """Ids must be ascending (they order the columns of fc), distinct, and streams that the target has."""
-    ids = config.aux_layers
-    if len(set(ids)) != len(ids):
-        return [_ids("aux_layers_duplicate", "Aux layer ids are not distinct", ids)]
-    if list(ids) != sorted(ids):
-        return [_ids("aux_layers_order", "Aux layer ids are not ascending; engines sort them and permute fc", ids)]
-    if not ids or ids[0] < 0 or ids[-1] > config.target_layers:
-        message = f"Aux layer ids must lie in 0..{config.target_layers}"
-        return [_ids("aux_layers_out_of_range", message, ids)]
-    return []
+    return check_ids(config.aux_layers, target_layers)
+
+
+def check_against_target(reading: Reading, target: Target) -> List[Finding]:
+    """Whether a drafter belongs to a target of this width and vocabulary, and says which layers it wants."""
+    findings = list(reading.findings)
+    drafter = reading.drafter
+    for code, name, actual, expected in (
+        ("hidden_size_mismatch", "hidden_size", drafter.target_hidden_size, target.hidden_size),
+        ("vocab_size_mismatch", "vocab_size", drafter.vocab_size, target.vocab_size),
+    ):
+        if actual != expected:
+            message = f"The drafter was made for a target of {name} {actual}; this one has {expected}."
+            path = reading.paths[name]
+            findings.append(error(code, message, path=path, expected=expected, actual=actual))
+    return findings
 
 
 def check_vocabulary_map(d2t: Sequence[int], t2d: Optional[Sequence[int]], vocab_size: int) -> List[Finding]:
@@ -113,7 +123,3 @@ def check_vocabulary_map(d2t: Sequence[int], t2d: Optional[Sequence[int]], vocab
 
 def _rises(values: Sequence[int]) -> bool:
     return all(values[index] < values[index + 1] for index in range(len(values) - 1))
-
-
-def _ids(code: str, message: str, ids: Sequence[int]) -> Finding:
-    return error(code, f"{message}: {list(ids)}.", path="eagle_aux_hidden_state_layer_ids", actual=list(ids))

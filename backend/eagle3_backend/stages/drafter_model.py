@@ -56,16 +56,16 @@ class Rotary(nn.Module):
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__()
         exponents = torch.arange(0, config.head_dim, 2).double() / config.head_dim
-        frequencies, self.factor = 1.0 / config.rope_theta**exponents, 1.0
-        if config.rope_scaling:
+        frequencies, self.factor = 1.0 / config.rope.theta**exponents, 1.0
+        if config.rope.scaling:
             llama = LlamaConfig(
                 hidden_size=config.hidden_size,
                 num_attention_heads=config.heads,
                 head_dim=config.head_dim,
                 max_position_embeddings=config.max_position_embeddings,
-                rope_parameters={"rope_theta": config.rope_theta, **config.rope_scaling},
+                rope_parameters=config.rope.parameters,
             )
-            frequencies, self.factor = ROPE_INIT_FUNCTIONS[config.rope_scaling["rope_type"]](llama, None)
+            frequencies, self.factor = ROPE_INIT_FUNCTIONS[config.rope.kind](llama, None)
         self.register_buffer("frequencies", frequencies.double(), persistent=False)
 
     def forward(self, states: Tensor, positions: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from eagle3_backend.drafter.checks import check_aux_layers, check_shapes, check_vocabulary_map
-from eagle3_backend.drafter.config import DrafterConfig
-from eagle3_backend.drafter.layouts import flat_config, nested_config, nested_tensor_name
-from eagle3_backend.drafter.reading import check_against_target, flat_tensor_name, layout_of, read_config
+from eagle3_backend.drafter.aux_layers import default_layers, for_sglang
+from eagle3_backend.drafter.checks import check_against_target, check_aux_layers, check_shapes, check_vocabulary_map
+from eagle3_backend.drafter.config import DrafterConfig, Packaging
+from eagle3_backend.drafter.layouts import flat_config, flat_tensor_name, nested_config, nested_tensor_name
+from eagle3_backend.drafter.reading import read_config
+from eagle3_backend.drafter.target import Target
 from eagle3_backend.drafter.tensorfile import TensorFile, read_header, read_integers
 from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.pipeline.artifacts import write_json
@@ -46,15 +49,19 @@ def write_trained(context: StageContext) -> None:
     checkpoint, target = context.inputs["checkpoint"], context.inputs["target"]
     config = DrafterConfig.from_json(json.loads((checkpoint / CONFIG).read_text(encoding="utf-8")))
     tensors = tensors_of(checkpoint, context.inputs["vocab"], config, getattr(torch, parameters.dtype))
-    context.refuse(*check(config, tensors))
-    verifier = parameters.verifier or json.loads((target / "facts.json").read_text(encoding="utf-8"))["model"]
-    nested = {nested_tensor_name(name): tensor for name, tensor in tensors.items()}
-    write(context.output / "flat", flat_config(config, parameters.dtype), tensors)
-    write(
-        context.output / "nested",
-        nested_config(config, parameters.dtype, verifier=verifier, depth=parameters.depth),
-        nested,
+    facts = Target.of(json.loads((target / CONFIG_FILE).read_text(encoding="utf-8")))
+    assert facts.layers is not None
+    context.refuse(*check(config, tensors, facts.layers))
+    packaging = Packaging(
+        dtype=parameters.dtype,
+        verifier=parameters.verifier or json.loads((target / "facts.json").read_text(encoding="utf-8"))["model"],
+        verifier_architectures=(facts.architecture,),
+        speculative_tokens=parameters.depth,
     )
+    engine_ids = for_sglang(config.aux_layers, facts.architecture, facts.layers)
+    write(context.output / "flat", flat_config(config, packaging, engine_ids), tensors)
+    nested = {nested_tensor_name(name): tensor for name, tensor in tensors.items()}
+    write(context.output / "nested", nested_config(config, packaging), nested)
     context.finish(
         {
             "layouts": ["flat", "nested"],
@@ -62,7 +69,7 @@ def write_trained(context: StageContext) -> None:
             "draft_vocab_size": config.draft_vocab_size,
             "bytes": (context.output / "flat" / WEIGHTS_FILE).stat().st_size,
             "dtype": parameters.dtype,
-            "verifier": verifier,
+            "verifier": packaging.verifier,
         }
     )
 
@@ -73,18 +80,20 @@ def adopt(context: StageContext) -> None:
     if not source.is_dir():
         raise FindingError(_no_drafter(source))
     check_drafter(source, context.parameters.depth)
-    written = json.loads((source / CONFIG_FILE).read_text(encoding="utf-8"))
     target = json.loads((context.inputs["target"] / CONFIG_FILE).read_text(encoding="utf-8"))
-    config = read_config(written, target)
+    facts = Target.of(target)
+    assert facts.layers is not None
+    reading = read_config(json.loads((source / CONFIG_FILE).read_text(encoding="utf-8")), target)
+    config = replace(reading.drafter, aux_layers=reading.drafter.aux_layers or default_layers(facts.layers))
     header = read_header(source / WEIGHTS_FILE)
     shapes = {flat_tensor_name(name): entry.shape for name, entry in header.tensors.items()}
     context.refuse(
-        *check_against_target(written, config, target),
+        *check_against_target(reading, facts),
         *check_shapes(config, shapes),
-        *check_aux_layers(config),
+        *check_aux_layers(config, facts.layers),
         *check_maps(header, config.vocab_size),
     )
-    directory = context.output / layout_of(written)
+    directory = context.output / reading.layout
     directory.mkdir()
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         shutil.copyfile(source / name, directory / name)
@@ -95,7 +104,7 @@ def adopt(context: StageContext) -> None:
             "aux_layers": list(config.aux_layers),
             "draft_vocab_size": config.draft_vocab_size,
             "bytes": (directory / WEIGHTS_FILE).stat().st_size,
-            "dtype": written.get("dtype") or written.get("torch_dtype"),
+            "dtype": reading.packaging.dtype,
         }
     )
 
@@ -135,10 +144,10 @@ def tensors_of(checkpoint: Path, vocab: Path, config: DrafterConfig, dtype: torc
     return tensors
 
 
-def check(config: DrafterConfig, tensors: dict[str, Tensor]) -> list[Finding]:
+def check(config: DrafterConfig, tensors: dict[str, Tensor], target_layers: int) -> list[Finding]:
     """Shapes, aux layers and both vocabulary maps."""
     findings = check_shapes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    findings += check_aux_layers(config)
+    findings += check_aux_layers(config, target_layers)
     if "d2t" in tensors:
         findings += check_vocabulary_map(tensors["d2t"].tolist(), tensors["t2d"].tolist(), config.vocab_size)
     return findings

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO, List, Optional, Protocol
 
-from eagle3_backend.findings import FindingError, error
+from eagle3_backend.findings import Finding, FindingError, error
 
 
 class Folder(Protocol):
@@ -32,6 +32,11 @@ class Folder(Protocol):
 def where(folder: Folder, name: str) -> str:
     """A file's path, as findings name it."""
     return os.path.join(folder.path, name)
+
+
+def unreadable(folder: Folder, name: str, problem: OSError) -> Finding:
+    """The finding about a file that the system does not give out."""
+    return error("file_unreadable", f"{name} cannot be read: {problem.strerror}.", path=where(folder, name))
 
 
 class LocalFolder:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from eagle3_backend.drafter.folder import Folder, where
+from eagle3_backend.drafter.folder import Folder, unreadable, where
 from eagle3_backend.findings import Finding, FindingError, error, info, warning
 
 MAX_JSON = 32 * 1024 * 1024
@@ -14,6 +15,9 @@ MAX_JSON = 32 * 1024 * 1024
 
 MAX_BRACKETS = 1 << 20
 """Most brackets of a file: each may take a hundred bytes of memory, and no config or index has a tenth of them."""
+
+MAX_DEPTH = 32
+"""Deepest nesting that is taken; configs have five levels, and what walks over them may not be made to run deep."""
 
 
 def read_object(folder: Folder, name: str) -> Tuple[Optional[Dict[str, Any]], List[Finding]]:
@@ -33,7 +37,7 @@ def read_object(folder: Folder, name: str) -> Tuple[Optional[Dict[str, Any]], Li
     except FindingError as problem:
         return None, list(problem.findings)
     except OSError as problem:
-        return None, [error("file_unreadable", f"{name} cannot be read: {problem.strerror}.", path=path)]
+        return None, [unreadable(folder, name, problem)]
 
 
 def parse_object(text: bytes, name: str, path: str) -> Tuple[Optional[Dict[str, Any]], List[Finding]]:
@@ -58,15 +62,21 @@ def parse_object(text: bytes, name: str, path: str) -> Tuple[Optional[Dict[str, 
         constants.append(word)
         return word
 
+    def number(word: str) -> Any:
+        found = float(word)
+        return found if math.isfinite(found) else constant(word)
+
     try:
         if text.count(b"[") + text.count(b"{") > MAX_BRACKETS:
             raise ValueError("it has more lists and objects than any config or index")
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=constant)
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=constant, parse_float=number)
     except (ValueError, RecursionError) as problem:
         return None, [error("json_invalid", f"{name} is no JSON: {str(problem)[:200]}.", path=path)]
     if not isinstance(value, dict):
         message = f"{name} holds no JSON object."
         return None, [error("json_invalid", message, path=path, expected="object", actual=type(value).__name__)]
+    if _deeper(value, MAX_DEPTH):
+        return None, [error("json_invalid", f"{name} is nested deeper than any config.", path=path, expected=MAX_DEPTH)]
     for key in twice:
         message = f"{name} has the key {key[:200]} twice; the last one counts."
         findings.append(warning("json_key_duplicate", message, path=path, actual=key[:200], fix="Remove one of them."))
@@ -76,3 +86,15 @@ def parse_object(text: bytes, name: str, path: str) -> Tuple[Optional[Dict[str, 
         message = f"{name} has {constants[0]} as a value, which is no JSON."
         findings.append(tell("json_not_finite", message, path=path, actual=constants[0]))
     return value, findings
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    """Whether lists and objects are nested in more than ``levels`` levels."""
+    layer = [value]
+    for _ in range(levels):
+        layer = [one for held in layer for one in _members(held) if isinstance(one, (dict, list))]
+    return bool(layer)
+
+
+def _members(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value

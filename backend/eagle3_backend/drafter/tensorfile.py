@@ -56,13 +56,21 @@ _DTYPES = (
 BITS: Dict[str, int] = {torch: bits for _, torch, bits in _DTYPES}
 _TORCH_NAME = {name: torch for name, torch, _ in _DTYPES}
 _FORMAT_NAME = {torch: name for name, torch, _ in _DTYPES}
-_ARRAY_CODES = {"bool": "B", "uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
+INTEGERS = {"bool": "B", "uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
+"""Dtypes that `integers_of` reads, with their codes of `array`."""
+
+Read = Callable[[int, int], bytes]
+"""Bytes of a file: read(offset, length)."""
+
+Parse = Callable[[str, int, Read], Tuple[Dict[str, "Tensor"], Dict[str, str]]]
+"""A reader of one format: (path, size of the file, read) to tensors and metadata."""
 
 
 class Tensor(NamedTuple):
     """One tensor: dtype as torch names it, shape, and the bytes [start, end) of the file that holds its values.
 
-    A named tuple, as a checkpoint of a large mixture of experts has 100 000 of them.
+    Without a place, or where its values do not lie in one piece, its start is its end. A named
+    tuple, as a checkpoint of a large mixture of experts has 100 000 of them.
     """
 
     dtype: str
@@ -92,7 +100,7 @@ def read_header(path: Path) -> TensorFile:
         return TensorFile(path, *parse_header(str(path), os.fstat(file.fileno()).st_size, read))
 
 
-def parse_header(path: str, size: int, read: Callable[[int, int], bytes]) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
+def parse_header(path: str, size: int, read: Read) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
     """Tensors and metadata of a file of ``size`` bytes, of which ``read(offset, length)`` returns some.
 
     Nothing behind the header is read. Raises FindingError for a pointer, a file that is cut off or goes on behind its
@@ -132,7 +140,7 @@ def integers_of(name: str, tensor: Tensor, read: Callable[[int], bytes]) -> List
     Raises KeyError for a dtype that is no integer, FindingError for a tensor larger than any vocabulary and for a file
     that has become shorter.
     """
-    values = array.array(_ARRAY_CODES[tensor.dtype])
+    values = array.array(INTEGERS[tensor.dtype])
     length = tensor.end - tensor.start
     if length > MAX_INTEGERS * values.itemsize:
         count = length // values.itemsize

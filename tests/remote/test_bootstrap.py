@@ -89,3 +89,11 @@ def test_the_profile_decides_which_interpreters_are_asked():
     assert bootstrap.candidates("gpu", named) == ("/opt/a/bin/python",)
     assert bootstrap.candidates("gpu", {"train": named["train"]}) == ("/opt/t/bin/python", *bootstrap.ON_PATH)
     assert bootstrap.candidates("gpu", {"train": Environment(set="train-cpu")}) == bootstrap.ON_PATH
+
+
+@pytest.mark.parametrize("words", [["sh", "-c", "echo gone >&2; exit 3"], ["true"]])
+async def test_what_runs_no_shell_is_told_from_an_unwritable_workspace(words, standin):
+    with pytest.raises(FindingError) as caught:
+        await bootstrap.prepare(CommandLink(words), "~/eagle3", bootstrap.ON_PATH, standin)
+    (finding,) = caught.value.findings
+    assert finding.code == "host_shell_failed" and ("gone" in finding.message or "said nothing" in finding.message)

@@ -206,6 +206,23 @@ async def test_files_arrive_with_and_without_sftp(make_sshd, tmp_path, extra):
     await link.close()
 
 
+@pytest.mark.parametrize("extra", ["", "Subsystem sftp internal-sftp"])
+async def test_a_link_cut_within_a_file_is_lost(make_sshd, make_relay, extra):
+    server = make_sshd(extra)
+    relay = await make_relay(server.port)
+    key = f"[127.0.0.1]:{relay.port} {server.public_key}\n"
+    server.known_hosts.write_text(key)
+    link = await login.connect(ssh_config.chain(server.host(port=relay.port), server.files))
+    relay.delay = 0.02
+    putting = asyncio.create_task(link.put(bytes(8 << 20), str(server.folder / "put")))
+    await asyncio.sleep(0.5)
+    await relay.cut()
+    with pytest.raises(LinkLost):
+        await putting
+    assert not (server.folder / "put").exists()
+    await link.close()
+
+
 async def test_a_folder_that_refuses_writing_is_a_finding(make_sshd, tmp_path):
     (tmp_path / "file").write_text("")
     for extra in ("", "Subsystem sftp internal-sftp"):

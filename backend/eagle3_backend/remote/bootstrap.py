@@ -77,7 +77,8 @@ def candidates(address: str, environments: Mapping[str, Environment]) -> tuple[s
 async def prepare(link: Link, workspace: str, pythons: Sequence[str], payload: Payload) -> Foothold:
     """Find or make what the agent needs, and bring the payload there if it is not there yet.
 
-    Raises LinkLost, FindingError: `workspace_unwritable`, `host_python_missing`, `payload_refused`.
+    Raises LinkLost, FindingError: `host_shell_failed`, `workspace_unwritable`, `host_python_missing`,
+    `payload_refused`.
     """
     found = await _probe(link, workspace, pythons, payload)
     root = found["workspace"]
@@ -101,6 +102,14 @@ async def _probe(link: Link, workspace: str, pythons: Sequence[str], payload: Pa
         if mark == "eagle3":
             key, _, value = rest.partition("\t")
             found[key] = f"{found[key]}, {value}" if key in found else value
+    if not found:
+        raise FindingError(
+            error(
+                "host_shell_failed",
+                f"The host runs no shell commands (exit {done.exit_status}): {done.complaint() or 'it said nothing'}",
+                fix="Run `true` there by the same way. A transport runs the words behind it, as docker exec does.",
+            )
+        )
     if "workspace" not in found:
         where = found.get("unwritable", workspace)
         raise FindingError(

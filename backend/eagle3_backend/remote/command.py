@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eagle3_backend.findings import FindingError, error
-from eagle3_backend.remote.link import CHUNK, ERROR_TAIL, Completed, LinkLost, put_by_cat
+from eagle3_backend.remote.link import CHUNK, ERROR_TAIL, Completed, LinkLost, last_words, put_by_cat
 
 LEAVE_SECONDS = 2.0
 """How long a command may take to end by itself once its input has ended."""
@@ -51,7 +51,7 @@ class CommandStream:
         self._drain.cancel()
 
     def complaint(self) -> str:
-        return self._errors.decode("utf-8", "replace").strip()[-400:]
+        return last_words(self._errors)
 
 
 class CommandLink:

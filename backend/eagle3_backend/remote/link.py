@@ -17,6 +17,11 @@ ERROR_TAIL = 8 * 1024
 """Bytes of a stream's standard error that are kept for findings."""
 
 
+def last_words(said: bytes) -> str:
+    """The end of what a command said, on one line: remote text, at most 400 characters."""
+    return " ".join(said.decode("utf-8", "replace").split())[-400:]
+
+
 class LinkLost(Exception):
     """The host cannot be spoken to any more; nothing is known about what goes on there."""
 
@@ -30,8 +35,8 @@ class Completed:
     stderr: bytes
 
     def complaint(self) -> str:
-        """The last words of the command, for a finding: remote text, at most 400 characters."""
-        return (self.stderr or self.stdout).decode("utf-8", "replace").strip()[-400:]
+        """The last words of the command, for a finding."""
+        return last_words(self.stderr or self.stdout)
 
 
 class Stream(Protocol):

@@ -27,7 +27,15 @@ BACKOFF_SECONDS = (1.0, 30.0)
 """Full-jitter back-off: first and longest ceiling, doubling in between, without a limit of tries."""
 
 TRANSIENT = frozenset(
-    {"host_unknown", "host_unreachable", "host_not_answering", "gateway_failed", "ssh_connection_lost"}
+    {
+        "gateway_failed",
+        "host_not_answering",
+        "host_shell_failed",
+        "host_unknown",
+        "host_unreachable",
+        "link_failed",
+        "ssh_connection_lost",
+    }
 )
 """Failures that another try may heal; all others need a human and stop the loop."""
 
@@ -95,7 +103,7 @@ class HostSession:
 
     @property
     def skew(self) -> float | None:
-        """Host clock minus laptop clock at the greeting, seconds, good to half the round trip."""
+        """Host clock minus laptop clock at the last ping, seconds, good to half the round trip."""
         return self._gateway.skew if self._gateway else None
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import asyncssh
 
 from eagle3_backend.findings import Finding, FindingError, error
-from eagle3_backend.remote.link import CHUNK, ERROR_TAIL, Completed, LinkLost, put_by_cat, write_failed
+from eagle3_backend.remote.link import CHUNK, ERROR_TAIL, Completed, LinkLost, last_words, put_by_cat, write_failed
 
 CHANNELS = 4
 """Sessions a connection may hold: sshd's MaxSessions is 10, and newer ones may drop a link that asks for more
@@ -68,7 +68,7 @@ class SshStream:
         release()
 
     def complaint(self) -> str:
-        return self._errors.decode("utf-8", "replace").strip()[-400:]
+        return last_words(self._errors)
 
 
 class SshLink:
@@ -198,7 +198,12 @@ async def _put_by_sftp(sftp: asyncssh.SFTPClient, source: Path | bytes, remote_p
             await sftp.put(str(source), temporary)
             await sftp.chmod(temporary, 0o600)
         await sftp.posix_rename(temporary, remote_path)
-    except (asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection) as problem:
+    except (
+        asyncssh.SFTPConnectionLost,
+        asyncssh.SFTPNoConnection,
+        asyncssh.DisconnectError,
+        ConnectionError,
+    ) as problem:
         raise LinkLost(str(problem)) from problem
     except asyncssh.SFTPError as problem:
         raise write_failed(remote_path, problem.reason) from problem

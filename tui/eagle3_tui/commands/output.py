@@ -20,6 +20,7 @@ _CODES = {
         "host_unknown",
         "host_unreachable",
         "host_not_answering",
+        "host_shell_failed",
         "gateway_failed",
         "link_failed",
         "ssh_connection_lost",

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import time
 
 import pytest
 
@@ -24,6 +25,7 @@ class Stream:
         self.piece = piece
         self.sent = 0
         self.mute = False
+        self.wall = 0.0
         self.requests: list[dict] = []
         self._buffer = b""
         self._more = asyncio.Event()
@@ -34,7 +36,8 @@ class Stream:
             self.requests.append(request)
             if self.mute:
                 continue
-            result = {"protocol": 1, "psutil": "7", "wall": 0.0, "python": "3"} if request["op"] == "hello" else {}
+            clocked = request["op"] in ("hello", "ping")
+            result = {"protocol": 1, "psutil": "7", "wall": self.wall, "python": "3"} if clocked else {}
             self._put({"id": request["id"], "ok": True, "result": result})
             if request["op"] == "follow":
                 for offset in range(request["offset"], len(CONTENT), 40):
@@ -100,6 +103,15 @@ async def test_frames_in_pieces_of_one_byte_arrive_whole():
     stored = bytearray()
     await follow_once(Stream(piece=1), stored)
     assert stored == CONTENT
+
+
+async def test_the_hosts_clock_is_looked_at_again_with_every_ping(until):
+    stream = Stream()
+    client = GatewayClient(stream)
+    await client.start()
+    stream.wall = time.time() + 3600  # as a clock that was set meanwhile
+    await until(lambda: client.skew == pytest.approx(3600, abs=60))
+    await client.close()
 
 
 async def test_leaving_a_subscription_tells_the_host():

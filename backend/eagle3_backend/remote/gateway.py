@@ -107,11 +107,7 @@ class GatewayClient:
     async def start(self) -> dict[str, Any]:
         """Read and greet. Raises LinkLost, FindingError (`gateway_protocol_mismatch`, `host_python_missing`)."""
         self._tasks.append(asyncio.create_task(self._read()))
-        sent = time.time()
-        began = time.monotonic()
-        hello = await self.request("hello", timeout=60.0)
-        self.latency = time.monotonic() - began
-        self.skew = hello["wall"] - (sent + self.latency / 2)
+        hello = await self._timed("hello", 60.0)
         problem = _hello_problem(hello)
         if problem:
             raise FindingError(problem)
@@ -212,12 +208,20 @@ class GatewayClient:
         while not self.lost.is_set():
             began = time.monotonic()
             with contextlib.suppress(FindingError, LinkLost):
-                await self.request("ping", timeout=PING_SECONDS)
-                self.latency = time.monotonic() - began
+                # After the greeting, in whose round trip the gateway itself had to start.
+                await self._timed("ping", PING_SECONDS)
             self._on_ping()
             if time.monotonic() - self.heard_at > SILENCE_SECONDS:
                 self._give_up(LinkLost(f"nothing came from the host for {SILENCE_SECONDS:.0f} s"))
             await asyncio.sleep(max(0.0, began + PING_SECONDS - time.monotonic()))
+
+    async def _timed(self, op: str, timeout: float) -> dict[str, Any]:
+        """Ask for the host's clock, and measure the round trip by it."""
+        sent, began = time.time(), time.monotonic()
+        answer = await self.request(op, timeout=timeout)
+        self.latency = time.monotonic() - began
+        self.skew = answer["wall"] - (sent + self.latency / 2)
+        return answer
 
     def _give_up(self, reason: LinkLost) -> None:
         if self.reason is not None:

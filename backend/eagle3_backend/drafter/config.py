@@ -25,6 +25,11 @@ class MlaShape:
     qk_rope_head_dim: int
     v_head_dim: int
 
+    @property
+    def head_dim(self) -> int:
+        """What a query or key head spans."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
 
 @dataclass(frozen=True)
 class DrafterConfig:

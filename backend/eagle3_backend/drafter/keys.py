@@ -64,6 +64,7 @@ KNOWN: FrozenSet[str] = frozenset(
         "max_window_layers",
         "sliding_window",
         "use_sliding_window",
+        "layer_types",
         "transformers_version",
         "target_model_type",
         "modal_type",
@@ -126,6 +127,8 @@ class Level:
 
 def integer(value: Any, path: str) -> int:
     """A size: a whole number above zero."""
+    if value is None:
+        raise InvalidValue(path, "is missing")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or value <= 0:
         raise InvalidValue(path, f"is {value!r}, not a number above zero")
     if math.isinf(value) or int(value) != value:
@@ -150,6 +153,12 @@ def text(value: Any, path: str) -> str:
     if not isinstance(value, str):
         raise InvalidValue(path, f"is {value!r}, not a text")
     return value
+
+
+def texts(value: Any, path: str) -> Tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise InvalidValue(path, f"is {value!r}, not a list of texts")
+    return tuple(value)
 
 
 def mapping(value: Any, path: str) -> Mapping[str, Any]:

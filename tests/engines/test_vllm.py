@@ -4,13 +4,14 @@ import json
 
 import pytest
 
+from eagle3_backend.engines.plan import Wishes
 from eagle3_backend.engines.targets import engines_for
 from eagle3_backend.engines.vllm import plan_server, with_capture, with_drafter
 
 
 def plan(**changes):
     values = {"device": "cpu", "dtype": "bfloat16", "context": 2048, **changes}
-    return plan_server("/envs/vllm/bin/python", **values)
+    return plan_server("/envs/vllm/bin/python", Wishes(**values))
 
 
 def option(engine, flag):

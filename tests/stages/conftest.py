@@ -83,8 +83,15 @@ def stand_in() -> Callable[..., dict[str, Any]]:
     """The launch plan of a program that behaves like vLLM with a tiny target (`stand_in_target.py`)."""
 
     def plan(**variables: str) -> dict[str, Any]:
-        argv = [sys.executable, str(STAND_IN), "{model}", "--port", "{port}"]
-        return {"engine": "vllm", "device": "cpu", "argv": argv, "env": variables, "reasons": {}}
+        return {
+            "engine": "vllm",
+            "device": "cpu",
+            "argv": [sys.executable, str(STAND_IN), "{model}", "--port", "{port}"],
+            "env": variables,
+            "reasons": {},
+            "expects": {},
+            "api_key": {"variable": "VLLM_API_KEY"},
+        }
 
     return plan
 

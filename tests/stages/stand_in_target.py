@@ -31,7 +31,9 @@ parser.add_argument("--port", type=int)
 parser.add_argument("--speculative-config", type=json.loads)
 parser.add_argument("--kv-transfer-config", type=json.loads)
 parser.add_argument("--no-enable-prefix-caching", action="store_true")
+parser.add_argument("--config", type=Path)
 options = parser.parse_args()
+KEY = options.config.read_text().split('"')[1] if options.config else os.environ["VLLM_API_KEY"]
 if options.speculative_config:
     LAYERS = options.speculative_config["draft_model_config"]["hf_config"]["eagle_aux_hidden_state_layer_ids"]
     DIRECTORY = Path(options.kv_transfer_config["kv_connector_extra_config"]["shared_storage_path"])
@@ -90,7 +92,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         global asked
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert self.headers["Authorization"] == f"Bearer {os.environ['VLLM_API_KEY']}"
+        assert self.headers["Authorization"] == f"Bearer {KEY}"
         with lock:
             asked += 1
             if asked > 3 and "worker" in WAYS:

@@ -96,6 +96,8 @@ class Campaign:
                 "argv": [*engine, "--port", "{port}"],
                 "env": {"VLLM_CPU_KVCACHE_SPACE": "0", **(env or {})},
                 "reasons": {},
+                "expects": {},
+                "api_key": {"variable": "VLLM_API_KEY"},
             },
             "environment": "vllm",
             "payload": "p",

@@ -34,6 +34,16 @@ def test_a_server_is_ready_only_when_it_answers_and_gone_when_it_is_left(engine)
     assert port_is_free(port)
 
 
+def test_a_key_handed_over_in_a_file_is_its_owners_alone_and_goes_with_the_server(attempt, stand_in):
+    context, plan = attempt("generate"), stand_in()
+    plan = {**plan, "argv": [*plan["argv"], "--config", "{config}"], "api_key": {"file": "api-key"}}
+    path = context.run_directory / "engine.yaml"
+    with EngineProcess(plan, model="/target", context=context) as running:
+        assert path.read_text() == f'api-key: "{running.api_key}"\n'
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert not path.exists()
+
+
 def test_a_failing_start_tells_the_first_cause_of_the_log(engine):
     with pytest.raises(FindingError) as raised, engine("die"):
         pass

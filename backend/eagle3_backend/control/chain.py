@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eagle3_backend.control.snapshot import Machine
-from eagle3_backend.engines import vllm
+from eagle3_backend.engines.launch import plan_server
+from eagle3_backend.engines.plan import Wishes
 from eagle3_backend.findings import Finding, FindingError, Severity, error
 from eagle3_backend.pipeline import environments
 from eagle3_backend.pipeline.parameters import StageParameters, TargetParameters
@@ -50,16 +51,7 @@ def python_of(name: str, parameters: Mapping[str, StageParameters], ground: Grou
         )
     wanted = entries[name].get("set")
     if wanted and wanted not in environments.SETS:
-        raise FindingError(
-            error(
-                "environment_set_unknown",
-                f"There is no requirement set '{wanted}'.",
-                path=f"environments.{name}.set",
-                expected=list(environments.SETS),
-                actual=wanted,
-                fix="Name one of these, or adopt an environment with python.",
-            )
-        )
+        raise FindingError(environments.set_unknown(name, wanted))
     return environments.python_of(name, entries[name], workspace)
 
 
@@ -83,8 +75,7 @@ def engine_of(
     own, target = planned.parameters, parameters["target"]
     assert isinstance(target, TargetParameters)
     shape: Any = parameters["generate"] if planned.name == "extract" else parameters[planned.name]
-    return vllm.plan_server(
-        python,
+    wishes = Wishes(
         device=device,
         dtype=shape.dtype,
         context=shape.context,
@@ -95,6 +86,7 @@ def engine_of(
         trust_remote_code=target.trust_remote_code,
         bulk=planned.name in BULK,
     )
+    return plan_server("vllm", python, wishes)
 
 
 def build_spec(

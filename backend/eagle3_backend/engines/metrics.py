@@ -161,12 +161,12 @@ def sglang_drafting(window: Scrape, after: Scrape) -> Drafting:
 
 def sglang_responses(answers: Iterable[Mapping[str, Any]]) -> Drafting:
     """The exact counts of these responses of SGLang, from the ``meta_info`` of each; those without a draft add none."""
-    names = ("spec_verify_ct", "spec_num_proposed_drafts", "spec_num_correct_drafts")
-    sums = [0.0, 0.0, 0.0]
+    drafts = drafted = accepted = 0.0
     for answer in answers:
-        for place, name in enumerate(names):
-            sums[place] += float(answer.get(name) or 0)
-    return Drafting(*sums)
+        drafts += answer.get("spec_verify_ct") or 0
+        drafted += answer.get("spec_num_proposed_drafts") or 0
+        accepted += answer.get("spec_num_correct_drafts") or 0
+    return Drafting(drafts, drafted, accepted)
 
 
 def length_at(position_rates: Tuple[float, ...], depth: int) -> float:

@@ -245,7 +245,7 @@ def _number(value: Any) -> Any:
 
 _SIGNALS = {
     7: ("exit_sigbus", "SIGBUS (look at /dev/shm and the mount of the weights)"),
-    9: ("engine_worker_died", "SIGKILL, as from the kernel when memory is full"),
+    9: ("engine_failed", "SIGKILL, as from the kernel when memory is full"),
     15: ("engine_failed", "SIGTERM"),
 }
 

@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from eagle3_backend.engines.metrics import Scrape, parse
-from eagle3_backend.engines.vllm import SERVED_NAME
+from eagle3_backend.engines.plan import SERVED_NAME
 from eagle3_backend.stages.engine_http import RequestRefused, page, request
 
 POLL = 0.2

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from eagle3_backend.engines.launch import with_drafter, with_measurement
 from eagle3_backend.engines.metrics import drafting, increase
-from eagle3_backend.engines.vllm import with_drafter, with_measurement
 from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.stages.bench_client import POLL, Answer, Client, Prompt, Refusal, ask_all
 from eagle3_backend.stages.bench_report import Measured

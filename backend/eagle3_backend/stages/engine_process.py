@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
+from eagle3_backend.engines.plan import SERVED_NAME
 from eagle3_backend.engines.server_log import ServerLog
-from eagle3_backend.engines.vllm import SERVED_NAME
 from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.engine_http import RequestRefused, request
@@ -42,7 +42,7 @@ BLOCK = 64 * 1024
 class EngineProcess:
     """A private server on 127.0.0.1. Entering starts it and waits until it is ready; leaving ends it.
 
-    ``plan`` is a launch plan of `engines.vllm`, ``model`` the target's directory. Entering raises FindingError with
+    ``plan`` is a launch plan (`engines.plan`), ``model`` the target's directory. Entering raises FindingError with
     the first cause when the server fails, and `Stopped` when the stage is asked to leave meanwhile.
     """
 
@@ -53,7 +53,8 @@ class EngineProcess:
         self.api_key = secrets.token_urlsafe(24)
         self.port = 0
         self.start_seconds = 0.0
-        self.log = ServerLog()
+        self._key_file = context.run_directory / "engine.yaml"
+        self.log = ServerLog(plan["engine"])
         self._heard = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
@@ -94,19 +95,21 @@ class EngineProcess:
 
     def _launch(self) -> None:
         self.port = free_port()
-        self.log = ServerLog()
+        self.log = ServerLog(self._plan["engine"])
         self._heard = time.monotonic()
         cores = len(os.sched_getaffinity(0))
         values = {
             "{port}": str(self.port),
             "{model}": self._model,
+            "{config}": str(self._key_file),
             "{cores}": str(cores),
             "{cores-1}": str(max(1, cores - 1)),
         }
         env = {name: values.get(value, value) for name, value in self._plan["env"].items()}
+        env.update(self._hand_over_key())
         self._process = subprocess.Popen(
             [values.get(word, word) for word in self._plan["argv"]],
-            env={**os.environ, **env, "VLLM_API_KEY": self.api_key},
+            env={**os.environ, **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -116,6 +119,17 @@ class EngineProcess:
         self._reader.start()
         self._context.engine_starts += 1
         self._context.journal.note(f"Starting the engine on port {self.port}, process {self._process.pid}")
+
+    def _hand_over_key(self) -> dict[str, str]:
+        """The variable that gives the server its key, or none where a file does."""
+        way = self._plan["api_key"]
+        if "variable" in way:
+            return {way["variable"]: self.api_key}
+        self._key_file.unlink(missing_ok=True)
+        descriptor = os.open(self._key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(f'{way["file"]}: "{self.api_key}"\n')
+        return {}
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         """Pass the output on and look at its lines."""
@@ -184,6 +198,7 @@ class EngineProcess:
 
     def _end(self) -> None:
         """TERM to the group, wait, KILL; then the session must be empty and the port free."""
+        self._key_file.unlink(missing_ok=True)
         process, self._process = self._process, None
         if process is None:
             return

@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from eagle3_backend.engines.vllm import SERVED_NAME, with_capture
+from eagle3_backend.engines.launch import with_capture
+from eagle3_backend.engines.plan import SERVED_NAME
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.artifacts import read_manifest
 from eagle3_backend.pipeline.parameters import ExtractParameters

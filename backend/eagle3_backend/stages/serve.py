@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from eagle3_backend.engines.launch import with_drafter
 from eagle3_backend.engines.metrics import DRAFTS, Scrape, window
-from eagle3_backend.engines.vllm import SERVED_NAME, with_drafter
+from eagle3_backend.engines.plan import SERVED_NAME
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.context import StageContext, Stopped

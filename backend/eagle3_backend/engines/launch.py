@@ -1,0 +1,34 @@
+"""Launch plans of either engine by its name: a plan names its engine, so that what is added fits it."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, Dict, Mapping, Optional, Sequence
+
+from eagle3_backend.engines import sglang, vllm
+from eagle3_backend.engines.plan import Plan, Wishes
+
+PLANNERS: Mapping[str, ModuleType] = {vllm.ENGINE: vllm, sglang.ENGINE: sglang}
+"""The module that plans for each engine; all of them have the functions below."""
+
+
+def plan_server(engine: str, python: str, wishes: Wishes) -> Dict[str, Any]:
+    """The plain target server. Raises KeyError for an unknown engine, FindingError for a device it cannot serve on."""
+    return dict(PLANNERS[engine].plan_server(python, wishes))
+
+
+def with_drafter(
+    plan: Plan, drafter: str, depth: int, aux_layers: Optional[Sequence[int]] = None, quantised: bool = False
+) -> Dict[str, Any]:
+    """The same server with an EAGLE-3 drafter that proposes ``depth`` tokens a step."""
+    return dict(PLANNERS[plan["engine"]].with_drafter(plan, drafter, depth, aux_layers, quantised))
+
+
+def with_capture(plan: Plan, layer_ids: Sequence[int], directory: str) -> Dict[str, Any]:
+    """The same server, writing hidden states. Raises FindingError where the engine has no way to."""
+    return dict(PLANNERS[plan["engine"]].with_capture(plan, layer_ids, directory))
+
+
+def with_measurement(plan: Plan, *, drafting: bool) -> Dict[str, Any]:
+    """The same server, made comparable between runs."""
+    return dict(PLANNERS[plan["engine"]].with_measurement(plan, drafting=drafting))

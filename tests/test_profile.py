@@ -47,6 +47,7 @@ def test_the_kimi_drafter_has_64_heads_of_128():
         ('[host]\naddres = "embedded"\n[target]\nmodel = "m"\n', "host.addres", "address"),
         (MINIMAL + "[environments.train]\npythn = 'x'\n", "environments.train.pythn", "python"),
         (MINIMAL + "[stage]\n", "stage", "stages"),
+        (MINIMAL + "[environments.trian]\npython = '/x'\n", "environments.trian", "train"),
     ],
 )
 def test_a_typo_is_an_error_with_the_nearest_right_key(tmp_path, text, path, hint):
@@ -58,6 +59,31 @@ def test_a_typo_is_an_error_with_the_nearest_right_key(tmp_path, text, path, hin
 def test_every_fault_is_told_at_once(tmp_path):
     text = MINIMAL + "[stages.train]\nepochs = 'many'\n[stages.vocab]\ndraft_vocab = 1\n"
     assert {finding.path for finding in findings(tmp_path, text)} == {"stages.train.epochs", "stages.vocab.draft_vocab"}
+
+
+def test_a_fault_in_one_table_hides_none_in_another(tmp_path):
+    text = "[host]\nprt = 22\n[environments.train]\npythn = 'x'\n[stages]\nvocab = 3\n[stages.train]\nepochs = 0\n"
+    paths = {finding.path for finding in findings(tmp_path, text)}
+    assert paths == {"host.prt", "environments.train.pythn", "target", "stages.vocab", "stages.train.epochs"}
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ('[host]\naddress = "a"\nport = 70000\n[target]\nmodel = "m"\n', "host.port"),
+        ('[host]\naddress = "a"\nworkspace = "data/eagle3"\n[target]\nmodel = "m"\n', "host.workspace"),
+        ('[host]\naddress = "a"\nworkspace = ""\n[target]\nmodel = "m"\n', "host.workspace"),
+        ('[host]\naddress = "a"\n[target]\nmodel = ""\n', "target.model"),
+        (MINIMAL + '[environments.train]\nset = "train-cdua"\n', "environments.train.set"),
+        (MINIMAL + "[stages.train]\nlearning_rate = inf\n", "stages.train.learning_rate"),
+    ],
+)
+def test_a_value_that_no_host_could_use_is_refused(tmp_path, text, path):
+    assert [finding.path for finding in findings(tmp_path, text)] == [path]
+
+
+def test_an_editors_byte_order_mark_is_no_fault(tmp_path):
+    assert load(write(tmp_path, "\ufeff" + MINIMAL)).target.model == "m"
 
 
 def test_a_host_is_an_address_or_a_transport_and_never_both(tmp_path):
@@ -102,8 +128,9 @@ def test_every_range_names_a_field_that_some_stage_has():
     assert known >= {*AT_LEAST, *ABOVE_ZERO, *ONE_OF}
 
 
-def test_a_missing_prompt_file_is_named(tmp_path):
-    profile = load(write(tmp_path, MINIMAL + "[stages.prompts]\nfiles = ['no.jsonl']\n"))
+def test_every_missing_prompt_file_is_named(tmp_path):
+    profile = load(write(tmp_path, MINIMAL + "[stages.prompts]\nfiles = ['no.jsonl']\npublished = ['.']\n"))
     with pytest.raises(FindingError) as caught:
         profile.uploads()
-    assert caught.value.findings[0].code == "prompt_file_unreadable"
+    assert [finding.path for finding in caught.value.findings] == ["stages.prompts.files", "stages.prompts.published"]
+    assert {finding.code for finding in caught.value.findings} == {"prompt_file_unreadable"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import os
+import math
 import re
 import tomllib
 from dataclasses import fields
@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from eagle3_backend.findings import Finding, FindingError, error
+from eagle3_backend.pipeline import environments
 from eagle3_backend.pipeline.artifacts import hash_file
 from eagle3_backend.pipeline.parameters import ABOVE_ZERO, AT_LEAST, ONE_OF, StageParameters
 from eagle3_backend.pipeline.plan import Upload
@@ -30,7 +31,7 @@ class Host(_Table):
     """`embedded`, a host name, or a name of `~/.ssh/config`."""
     user: str = ""
     """Login name; empty: as `~/.ssh/config` or the laptop says."""
-    port: int = 0
+    port: int = Field(default=0, ge=0, le=65535)
     """SSH port; 0: as `~/.ssh/config` says, else 22."""
     jump: str = ""
     """Jump host as `[user@]host[:port]`, or several with commas."""
@@ -58,7 +59,7 @@ class Environment(_Table):
 class Target(_Table):
     """The served model."""
 
-    model: str
+    model: str = Field(min_length=1)
     """A path on the host, a hub id, or `demo:smollm2-135m`."""
     revision: str = ""
     """Revision of a hub id."""
@@ -116,36 +117,43 @@ class Profile:
         return self.with_parameters(parameters)
 
     def uploads(self) -> tuple[dict[str, list[Upload]], dict[str, Path]]:
-        """Prompt files by kind with their hashes, and the laptop path of each hash. Raises FindingError."""
+        """Prompt files by kind with their hashes, and the laptop path of each hash.
+
+        Raises FindingError with one finding for each that cannot be read.
+        """
         kinds: dict[str, list[Upload]] = {"files": [], "published": []}
         sources: dict[str, Path] = {}
+        unreadable = []
         prompts = self.parameters["prompts"]
         for kind, found in kinds.items():
             for name in getattr(prompts, kind):
-                path = Path(os.path.expanduser(name))
-                if not path.is_absolute():
-                    path = self.path.parent / path
+                path = self.path.parent / Path(name).expanduser()
                 try:
                     digest = hash_file(path)
                 except OSError as problem:
-                    raise FindingError(
-                        error(
-                            "prompt_file_unreadable",
-                            f"The prompt file {path} cannot be read: {problem.strerror}.",
-                            path=f"stages.prompts.{kind}",
-                            actual=str(path),
-                            fix="Correct the path; it is relative to the profile file.",
-                        )
-                    ) from problem
+                    unreadable.append(_unreadable(path, f"stages.prompts.{kind}", problem))
+                    continue
                 found.append(Upload(path.name, digest))
                 sources[digest] = path
+        if unreadable:
+            raise FindingError(*unreadable)
         return kinds, sources
+
+
+def _unreadable(path: Path, key: str, problem: OSError) -> Finding:
+    return error(
+        "prompt_file_unreadable",
+        f"The prompt file {path} cannot be read: {problem.strerror}.",
+        path=key,
+        actual=str(path),
+        fix="Correct the path; it is relative to the profile file.",
+    )
 
 
 def _unknown_key(path: str, name: str, known: list[str]) -> Finding:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"Did you mean '{near[0]}'?" if near else "Known: " + ", ".join(known)
-    return error("profile_key_unknown", f"'{name}' is not a known key. {hint}", path=path, actual=name, fix=hint)
+    return error("profile_key_unknown", f"'{name}' is not a known key.", path=path, actual=name, fix=hint)
 
 
 def _known_keys(location: tuple[Any, ...]) -> list[str]:
@@ -156,6 +164,16 @@ def _known_keys(location: tuple[Any, ...]) -> list[str]:
     return list(table[location[0]].model_fields)
 
 
+_WORDS = {
+    "missing": "It is required.",
+    "model_type": "It has to be a table.",
+    "dict_type": "It has to be a table.",
+    "list_type": "It has to be a list.",
+    "tuple_type": "It has to be a list.",
+}
+"""What a profile's author is told where pydantic would speak of its own types."""
+
+
 def _findings(problem: ValidationError, prefix: str, known: Any) -> list[Finding]:
     found = []
     for entry in problem.errors():
@@ -163,7 +181,9 @@ def _findings(problem: ValidationError, prefix: str, known: Any) -> list[Finding
         if entry["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             found.append(_unknown_key(path, str(entry["loc"][-1]), known(entry["loc"])))
         else:
-            found.append(error("profile_value_invalid", entry["msg"], path=path, actual=repr(entry.get("input"))[:200]))
+            message = _WORDS.get(entry["type"], entry["msg"])
+            actual = None if entry["type"] == "missing" else repr(entry.get("input"))[:200]
+            found.append(error("profile_value_invalid", message, path=path, actual=actual))
     return found
 
 
@@ -190,6 +210,8 @@ def _out_of_range(parameters: StageParameters, prefix: str) -> list[Finding]:
             expected = "> 0"
         elif name in ONE_OF and value not in ONE_OF[name]:
             expected = list(ONE_OF[name])
+        elif isinstance(value, float) and not math.isfinite(value):
+            expected = "a finite number"
         else:
             continue
         found.append(
@@ -219,8 +241,37 @@ def parameter_schema() -> dict[str, Any]:
 
 def load(path: Path) -> Profile:
     """Read and validate a profile. Raises FindingError with one finding for each fault."""
+    data = _read(path)
+    found: list[Finding] = []
+    document = None
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = _Document.model_validate(data)
+    except ValidationError as problem:
+        found += _findings(problem, "", _known_keys)
+    # The stages are looked at even then, so that no fault waits for another one.
+    given = data.get("stages")
+    tables: dict[str, Any] = given if isinstance(given, dict) else {}
+    found += [_unknown_key(f"stages.{name}", name, list(STAGES)) for name in tables if name not in STAGES]
+    facts = _facts(document) if document else {}
+    parameters: dict[str, StageParameters] = {}
+    for name in STAGES:
+        values = tables.get(name, {})
+        if not isinstance(values, dict):
+            continue
+        try:
+            parameters[name] = _validate_stage(name, {**values, **facts.get(name, {})}, "stages.")
+        except FindingError as problem:
+            found += problem.findings
+    if document is not None:
+        found += _host_findings(document.host) + _environment_findings(document.environments)
+    if found or document is None:
+        raise FindingError(*found)
+    return Profile(path, document, parameters)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a byte order mark
     except OSError as problem:
         raise FindingError(
             error("profile_unreadable", f"The profile cannot be read: {problem.strerror}.", path=str(path))
@@ -229,27 +280,6 @@ def load(path: Path) -> Profile:
         raise FindingError(
             error("profile_invalid", f"The profile is not TOML: {problem}.", path=str(path))
         ) from problem
-    try:
-        document = _Document.model_validate(data)
-    except ValidationError as problem:
-        raise FindingError(*_findings(problem, "", _known_keys)) from problem
-    found: list[Finding] = []
-    parameters: dict[str, StageParameters] = {}
-    for name in document.stages:
-        if name not in STAGES:
-            found.append(_unknown_key(f"stages.{name}", name, list(STAGES)))
-    facts = _facts(document)
-    for name in STAGES:
-        try:
-            parameters[name] = _validate_stage(
-                name, {**document.stages.get(name, {}), **facts.get(name, {})}, "stages."
-            )
-        except FindingError as problem:
-            found += problem.findings
-    found += _host_findings(document)
-    if found:
-        raise FindingError(*found)
-    return Profile(path, document, parameters)
 
 
 def _facts(document: _Document) -> dict[str, dict[str, Any]]:
@@ -261,19 +291,36 @@ def _facts(document: _Document) -> dict[str, dict[str, Any]]:
     return {"setup": {"environments": environments}, "target": document.target.model_dump()}
 
 
-def _host_findings(document: _Document) -> list[Finding]:
+def _host_findings(host: Host) -> list[Finding]:
     found = []
-    if bool(document.host.address) == bool(document.host.transport):
+    if bool(host.address) == bool(host.transport):
         found.append(
             error(
                 "profile_value_invalid",
                 "A host has either an address or a transport command.",
                 path="host.address",
-                actual=document.host.address,
+                actual=host.address,
                 fix='Write address = "embedded", a host name, or transport = ["docker", "exec", "-i", "box"].',
             )
         )
-    for name, entry in document.environments.items():
+    if not re.fullmatch(r"~|~?/.+", host.workspace):
+        found.append(
+            error(
+                "profile_value_invalid",
+                "The workspace has to be an absolute path, or one below the login's home (~/).",
+                path="host.workspace",
+                actual=host.workspace,
+                fix="Name a folder on a durable disk of the host.",
+            )
+        )
+    return found
+
+
+def _environment_findings(entries: dict[str, Environment]) -> list[Finding]:
+    found = []
+    for name, entry in entries.items():
+        if name not in environments.ADOPTED_IMPORTS:
+            found.append(_unknown_key(f"environments.{name}", name, list(environments.ADOPTED_IMPORTS)))
         if bool(entry.python) == bool(entry.set):
             found.append(
                 error(
@@ -283,4 +330,6 @@ def _host_findings(document: _Document) -> list[Finding]:
                     fix='Write python = "/path/bin/python", or set = "train-cpu".',
                 )
             )
+        elif entry.set and entry.set not in environments.SETS:
+            found.append(environments.set_unknown(name, entry.set))
     return found

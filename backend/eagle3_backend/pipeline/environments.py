@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import Dict, Mapping, Tuple
 
+from eagle3_backend.findings import Finding, error
+
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """PyTorch's own index of CPU builds; asked only where the configured index has no ``+cpu`` version."""
 
@@ -100,6 +102,18 @@ ADOPTED_IMPORTS: Dict[str, Tuple[str, ...]] = {
     "host": ("psutil",),
 }
 """What an adopted environment of this name must be able to import."""
+
+
+def set_unknown(name: str, wanted: str) -> Finding:
+    """What is said of an environment ``name`` that is to be built from a set which is not there."""
+    return error(
+        "environment_set_unknown",
+        f"There is no requirement set '{wanted}'.",
+        path=f"environments.{name}.set",
+        expected=list(SETS),
+        actual=wanted,
+        fix="Name one of these, or adopt an environment with python.",
+    )
 
 
 def pin_hash(requirements: RequirementSet) -> str:

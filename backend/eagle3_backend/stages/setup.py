@@ -24,6 +24,7 @@ from eagle3_backend.pipeline.environments import (
     directory_of,
     pin_hash,
     python_of,
+    set_unknown,
 )
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.environment_build import Build, Commands, broken, find_python
@@ -80,16 +81,7 @@ def _build_all(
 def _known_set(name: str, entry: Mapping[str, str]) -> bool:
     """True, or FindingError for a set that is not known."""
     if entry.get("set") not in SETS:
-        raise FindingError(
-            error(
-                "environment_set_unknown",
-                f"There is no requirement set '{entry.get('set')}'.",
-                path=f"environments.{name}.set",
-                expected=sorted(SETS),
-                actual=entry.get("set"),
-                fix='Name one of these sets, or adopt an environment with python = "/path/bin/python".',
-            )
-        )
+        raise FindingError(set_unknown(name, entry.get("set", "")))
     return True
 
 

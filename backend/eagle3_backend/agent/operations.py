@@ -46,6 +46,7 @@ class Operations:
             "read": self._read,
             "telemetry": lambda request: self.sample(),
             "probe": self._probe,
+            "inspect": self._inspect,
             "doctor": self._doctor,
             "put": self._put,
             "endpoint": self._endpoint,
@@ -168,6 +169,14 @@ class Operations:
         from eagle3_backend.agent import probes
 
         return probes.probe(request)
+
+    def _inspect(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """What a model directory holds; only its config and headers are read, and only these are told."""
+        from eagle3_backend.drafter.folder import LocalFolder
+        from eagle3_backend.drafter.inspection import inspect
+
+        path = self._workspace.root / Path(field(request, "path", str)).expanduser()
+        return inspect(LocalFolder(path)).to_json()
 
     def _doctor(self, request: Dict[str, Any]) -> Dict[str, Any]:
         from eagle3_backend.agent.doctor import examine

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from eagle3_backend.drafter.folder import Folder, unreadable, where
 from eagle3_backend.drafter.jsonfile import read_object
@@ -65,16 +67,27 @@ def read_weights(folder: Folder) -> Weights:
     except OSError as problem:
         message = f"{folder.path} cannot be listed: {problem.strerror}."
         return Weights({}, {}, {}, (error("folder_unreadable", message, path=folder.path),))
-    for kind in KINDS:
-        if kind.of(names):
-            return _Reader(folder, names, kind).read()
-    for kind in KINDS:
-        if kind.index in names:
+    kind = next((kind for kind in KINDS if kind.of(names)), None)
+    kind = kind or next((kind for kind in KINDS if kind.index in names), None)
+    if kind is not None:
+        with _without_collector():
             return _Reader(folder, names, kind).read()
     fix = "Name the directory of one revision, below snapshots." if "snapshots" in names else ""
     message = "There are no weights in this directory."
     missing = error("weights_missing", message, path=folder.path, expected=KINDS[0].single, fix=fix)
     return Weights({}, {}, {}, (missing,))
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Headers become a million objects, none of them garbage, and looking for it would take as long as reading them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Reader:
@@ -110,13 +123,17 @@ class _Reader:
         if not isinstance(places, dict) or not places:
             self._tell(error, "index_invalid", "The index has no weight_map.", self._kind.index, fix="Write it again.")
             return None
-        for tensor, file in places.items():
-            if not isinstance(file, str) or file != os.path.basename(file) or not file.endswith(self._kind.ending):
-                message = f"The index puts {tensor[:200]} into something that is no weight file of its directory."
-                wanted = f"*{self._kind.ending}"
-                self._tell(error, "index_invalid", message, self._kind.index, expected=wanted, actual=str(file)[:200])
-                return None
+        wrong = [file for file in places.values() if not isinstance(file, str)]
+        wrong = wrong or [file for file in set(places.values()) if not self._is_own(file)]
+        if wrong:
+            message = "The index names something that is no weight file of its directory."
+            wanted = f"*{self._kind.ending}"
+            self._tell(error, "index_invalid", message, self._kind.index, expected=wanted, actual=str(wrong[0])[:200])
+            return None
         return places
+
+    def _is_own(self, file: str) -> bool:
+        return file == os.path.basename(file) and file.endswith(self._kind.ending)
 
     def _read_indexed(self, places: Mapping[str, str]) -> None:
         """Read the files that the index names and no others, as engines do."""

@@ -116,6 +116,20 @@ def test_a_file_that_is_no_database_is_made_anew(tmp_path):
     store.close()
 
 
+def test_a_file_that_cannot_be_opened_is_an_error_of_the_system(tmp_path):
+    (tmp_path / "runs.sqlite").mkdir()
+    with pytest.raises(OSError, match=r"runs\.sqlite"):
+        Store(tmp_path / "runs.sqlite")
+
+
+def test_a_full_disk_costs_an_event_and_nothing_else(store):
+    store.add_event(0.0, "host", "before", "info", "link")
+    store._connection.execute("PRAGMA max_page_count = 1")  # as many as there are, for it cannot shrink
+    for number in range(2000):
+        store.add_event(1.0, "host", f"event {number}" * 20, "info", "link")
+    assert 0 < len(store.events(5000)) < 2001
+
+
 def test_events_come_back_oldest_first(store):
     for number in range(5):
         store.add_event(float(number), "host", f"event {number}", "info", "link")

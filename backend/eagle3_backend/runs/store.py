@@ -6,10 +6,11 @@ The file can be deleted at any time; hosts still have everything it held.
 
 from __future__ import annotations
 
+import errno
 import math
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,13 +54,14 @@ class Store:
     """One connection to the file. Not for use from several threads at once."""
 
     def __init__(self, path: Path) -> None:
+        """Raises OSError when the file cannot be used: a read-only or full disk."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         try:
             self._connection = self._connect()
-        except sqlite3.DatabaseError as problem:
-            if isinstance(problem, sqlite3.OperationalError):
-                raise
+        except sqlite3.OperationalError as problem:
+            raise OSError(errno.EIO, str(problem), str(path)) from problem
+        except sqlite3.DatabaseError:
             # The file is no database any more: it is a copy, so a new one is as good.
             for suffix in ("", "-wal", "-shm"):
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
@@ -179,11 +181,12 @@ class Store:
         return [int(row[0]) for row in rows]
 
     def add_event(self, at: float, source: str, text: str, severity: str, kind: str) -> None:
-        """Keep something that happened on the laptop's side, such as a lost link."""
-        self._connection.execute(
-            "INSERT INTO events (at, source, text, severity, kind) VALUES (?, ?, ?, ?, ?)",
-            (at, source, text, severity, kind),
-        )
+        """Keep something that happened on the laptop's side, such as a lost link. A full disk costs it, no more."""
+        with suppress(sqlite3.OperationalError):
+            self._connection.execute(
+                "INSERT INTO events (at, source, text, severity, kind) VALUES (?, ?, ?, ?, ?)",
+                (at, source, text, severity, kind),
+            )
 
     def events(self, limit: int) -> list[dict[str, Any]]:
         """The newest events, oldest first."""

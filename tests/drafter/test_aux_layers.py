@@ -9,7 +9,6 @@ from eagle3_backend.drafter.aux_layers import (
     default_layers,
     for_sglang,
     from_sglang,
-    read_for_vllm,
 )
 from eagle3_backend.findings import FindingError
 
@@ -58,13 +57,6 @@ def test_the_rule_depends_on_the_release(ids, architecture, version, read) -> No
 def test_every_known_target_can_be_told_the_default_layers(architecture: str) -> None:
     usual = default_layers(40)
     assert from_sglang(for_sglang(usual, architecture, 40), architecture, 40) == usual
-
-
-def test_vllm_sorts_and_looks_under_eagle_config_with_its_first_runner_only() -> None:
-    ids = "eagle_aux_hidden_state_layer_ids"
-    assert read_for_vllm({ids: [5, 2, 2]}, (1,)) == (2, 5)
-    assert read_for_vllm({"eagle_config": {ids: [1, 3]}}, (2, 4)) == (2, 4)
-    assert read_for_vllm({"eagle_config": {ids: [1, 3]}}, (2, 4), second_runner=False) == (1, 3)
 
 
 @pytest.mark.parametrize(

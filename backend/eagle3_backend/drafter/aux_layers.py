@@ -8,7 +8,7 @@ target's class and on the release (``set_eagle3_layers_to_capture`` in ``sglang/
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from eagle3_backend.findings import Finding, FindingError, error, warning
 
@@ -140,17 +140,6 @@ def for_sglang(
             fix="Serve this drafter with vLLM, or train one on other aux layers.",
         )
     )
-
-
-def read_for_vllm(config: Mapping, default: Tuple[int, ...], second_runner: bool = True) -> Tuple[int, ...]:
-    """Canonical ids that vLLM captures for a flat config: ascending and distinct, whatever the file's order.
-
-    The second model runner (the default on GPUs) does not look under ``eagle_config``; the first one does, unshifted.
-    """
-    ids = config.get(IDS)
-    if not ids and not second_runner:
-        ids = (config.get("eagle_config") or {}).get(IDS)
-    return tuple(sorted(set(ids))) if ids else default
 
 
 def check_ids(ids: Sequence[int], layers: Optional[int], path: str = IDS, shown: Sequence[int] = ()) -> List[Finding]:

@@ -53,6 +53,12 @@ def tools() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def drafters() -> ModuleType:
+    """Whole drafters in small."""
+    return load_support("drafters")
+
+
+@pytest.fixture(scope="session")
 def laptop_at(tools: ModuleType) -> Iterator[Callable[..., Any]]:
     """A laptop with a folder of its own for a workspace and a profile: ``laptop_at(home, workspace, profile)``."""
     laptops = []

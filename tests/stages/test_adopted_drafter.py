@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch", reason="the train environment runs these")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from eagle3_backend.drafter.checks import expected_shapes  # noqa: E402
 from eagle3_backend.drafter.config import Packaging, drafter_for  # noqa: E402
 from eagle3_backend.drafter.layouts import flat_config, nested_config, nested_tensor_name  # noqa: E402
 from eagle3_backend.findings import FindingError  # noqa: E402
@@ -28,12 +27,12 @@ def target(tiny, tmp_path):
 
 
 @pytest.fixture
-def drafter(tiny, tmp_path):
+def drafter(tiny, tmp_path, drafters):
     """Write a whole drafter of the tiny target in a layout; ``change`` spoils tensors, ``settings`` the config."""
 
     def write(layout="flat", change=None, **settings):
         config = drafter_for(tiny.CONFIG, tiny.AUX, DRAFT_VOCABULARY)
-        tensors = {name: torch.zeros(shape) for name, shape in expected_shapes(config).items()}
+        tensors = {name: torch.zeros(shape) for name, shape in drafters.shapes(config).items()}
         kept = torch.arange(tiny.VOCABULARY - DRAFT_VOCABULARY, tiny.VOCABULARY)
         tensors["d2t"] = kept - torch.arange(DRAFT_VOCABULARY)
         tensors["t2d"] = torch.zeros(tiny.VOCABULARY, dtype=torch.bool)

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="the train environment runs these")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from eagle3_backend.drafter.checks import check_vocabulary_map  # noqa: E402
+from eagle3_backend.drafter.checks.vocabulary import map_findings  # noqa: E402
 from eagle3_backend.drafter.tensorfile import read_header, read_integers  # noqa: E402
 from eagle3_backend.findings import FindingError  # noqa: E402
 from eagle3_backend.stages import export, train, vocab  # noqa: E402
@@ -52,7 +52,7 @@ def test_weights_are_bf16_and_maps_keep_their_types(exported) -> None:
 def test_the_files_on_disk_pass_the_exact_check_of_both_maps(exported, tiny) -> None:
     header = read_header(exported.output / "nested/model.safetensors")
     d2t, t2d = read_integers(header, "d2t"), read_integers(header, "t2d")
-    assert check_vocabulary_map(d2t, t2d, tiny.VOCABULARY) == []
+    assert map_findings(d2t, t2d, tiny.VOCABULARY) == []
 
 
 def test_the_head_is_always_written_and_the_targets_embedding_never(exported) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the train environment runs these")
 
-from eagle3_backend.drafter.checks import check_vocabulary_map  # noqa: E402
+from eagle3_backend.drafter.checks.vocabulary import map_findings  # noqa: E402
 from eagle3_backend.findings import FindingError  # noqa: E402
 from eagle3_backend.stages import vocab  # noqa: E402
 
@@ -29,7 +29,7 @@ def test_a_corpus_with_few_distinct_tokens_is_filled_up_with_the_lowest_ids() ->
 def test_both_maps_say_the_same(kept: list[int]) -> None:
     d2t, t2d = vocab.maps(kept, 20)
     assert (torch.arange(len(kept)) + d2t).tolist() == kept
-    assert check_vocabulary_map(d2t.tolist(), t2d.tolist(), 20) == []
+    assert map_findings(d2t.tolist(), t2d.tolist(), 20) == []
 
 
 def test_the_stage_keeps_what_the_target_wrote_and_tells_held_out_coverage(tiny, attempt, tmp_path) -> None:

@@ -16,13 +16,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from eagle3_backend.drafter.aux_layers import default_layers, for_sglang
-from eagle3_backend.drafter.checks import check_against_target, check_aux_layers, check_shapes, check_vocabulary_map
+from eagle3_backend.drafter.checks import check
 from eagle3_backend.drafter.config import DrafterConfig, Packaging
-from eagle3_backend.drafter.layouts import flat_config, flat_tensor_name, nested_config, nested_tensor_name
-from eagle3_backend.drafter.reading import read_config
+from eagle3_backend.drafter.folder import LocalFolder
+from eagle3_backend.drafter.inventory import read_inventory
+from eagle3_backend.drafter.jsonfile import read_object
+from eagle3_backend.drafter.layouts import flat_config, nested_config, nested_tensor_name
+from eagle3_backend.drafter.reading import NESTED, layout_of, read_config
 from eagle3_backend.drafter.target import Target
-from eagle3_backend.drafter.tensorfile import TensorFile, read_header, read_integers
-from eagle3_backend.findings import Finding, FindingError, error
+from eagle3_backend.findings import Finding, FindingError, Severity, error
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.parameters import ExportParameters
 from eagle3_backend.stages.context import StageContext
@@ -34,7 +36,7 @@ CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 
 
 def run(context: StageContext) -> None:
-    """Check the drafter, then write ``flat/`` and ``nested/``. An error that was not accepted stops it."""
+    """Write ``flat/`` and ``nested/`` and check what was written. An error that was not accepted leaves neither."""
     shutil.rmtree(context.output)
     context.output.mkdir()
     if context.parameters.adopt:
@@ -49,9 +51,8 @@ def write_trained(context: StageContext) -> None:
     checkpoint, target = context.inputs["checkpoint"], context.inputs["target"]
     config = DrafterConfig.from_json(json.loads((checkpoint / CONFIG).read_text(encoding="utf-8")))
     tensors = tensors_of(checkpoint, context.inputs["vocab"], config, getattr(torch, parameters.dtype))
-    facts = Target.of(json.loads((target / CONFIG_FILE).read_text(encoding="utf-8")))
-    assert facts.layers is not None
-    context.refuse(*check(config, tensors, facts.layers))
+    target_config = json.loads((target / CONFIG_FILE).read_text(encoding="utf-8"))
+    facts = Target.of(target_config)
     packaging = Packaging(
         dtype=parameters.dtype,
         verifier=parameters.verifier or json.loads((target / "facts.json").read_text(encoding="utf-8"))["model"],
@@ -62,6 +63,19 @@ def write_trained(context: StageContext) -> None:
     write(context.output / "flat", flat_config(config, packaging, engine_ids), tensors)
     nested = {nested_tensor_name(name): tensor for name, tensor in tensors.items()}
     write(context.output / "nested", nested_config(config, packaging), nested)
+    # What is wrong in both layouts is told once; that the target is named by its place on this host is no fault here.
+    findings = {
+        finding.code: finding
+        for layout in ("nested", "flat")
+        for finding in judge(context.output / layout, target_config)
+        if finding.code != "verifier_path_local"
+    }
+    try:
+        context.refuse(*findings.values())
+    except FindingError:
+        for layout in ("flat", "nested"):
+            shutil.rmtree(context.output / layout)
+        raise
     context.finish(
         {
             "layouts": ["flat", "nested"],
@@ -85,14 +99,7 @@ def adopt(context: StageContext) -> None:
     assert facts.layers is not None
     reading = read_config(json.loads((source / CONFIG_FILE).read_text(encoding="utf-8")), target)
     config = replace(reading.drafter, aux_layers=reading.drafter.aux_layers or default_layers(facts.layers))
-    header = read_header(source / WEIGHTS_FILE)
-    shapes = {flat_tensor_name(name): entry.shape for name, entry in header.tensors.items()}
-    context.refuse(
-        *check_against_target(reading, facts),
-        *check_shapes(config, shapes),
-        *check_aux_layers(config, facts.layers),
-        *check_maps(header, config.vocab_size),
-    )
+    context.refuse(*judge(source, target))
     directory = context.output / reading.layout
     directory.mkdir()
     for name in (CONFIG_FILE, WEIGHTS_FILE):
@@ -109,17 +116,26 @@ def adopt(context: StageContext) -> None:
     )
 
 
-def check_maps(header: TensorFile, vocab_size: int) -> list[Finding]:
-    """Both vocabulary maps of a drafter file, where they are."""
-    maps: dict[str, list[int]] = {}
-    for name in ("d2t", "t2d"):
-        if name in header.tensors:
-            try:
-                maps[name] = read_integers(header, name)
-            except KeyError:
-                dtype = header.tensors[name].dtype
-                return [error("d2t_dtype", f"{name} is {dtype}, not whole numbers.", path=name, actual=dtype)]
-    return check_vocabulary_map(maps["d2t"], maps.get("t2d"), vocab_size) if "d2t" in maps else []
+def judge(directory: Path, target: dict[str, Any]) -> list[Finding]:
+    """Everything that is wrong with a drafter on vLLM, which the campaign serves it with.
+
+    What SGLang alone would trip over is a warning: the files may be meant for vLLM only.
+    """
+    folder = LocalFolder(directory)
+    config, findings = read_object(folder, CONFIG_FILE)
+    if config is None:
+        return findings
+    inventory = read_inventory(folder)
+    findings += check(config, "vllm", target=target, inventory=inventory)
+    if layout_of(config) == NESTED:
+        return findings
+    known = {finding.code for finding in findings}
+    others = check(config, "sglang", target=target, inventory=inventory)
+    return findings + [
+        replace(finding, severity=Severity.WARNING) if finding.severity is Severity.ERROR else finding
+        for finding in others
+        if finding.code not in known
+    ]
 
 
 def _no_drafter(source: Path) -> Finding:
@@ -142,15 +158,6 @@ def tensors_of(checkpoint: Path, vocab: Path, config: DrafterConfig, dtype: torc
     if config.draft_vocab_size != config.vocab_size:
         tensors["d2t"], tensors["t2d"] = read_maps(vocab)
     return tensors
-
-
-def check(config: DrafterConfig, tensors: dict[str, Tensor], target_layers: int) -> list[Finding]:
-    """Shapes, aux layers and both vocabulary maps."""
-    findings = check_shapes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    findings += check_aux_layers(config, target_layers)
-    if "d2t" in tensors:
-        findings += check_vocabulary_map(tensors["d2t"].tolist(), tensors["t2d"].tolist(), config.vocab_size)
-    return findings
 
 
 def write(directory: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:

@@ -1,0 +1,143 @@
+"""Preflight of a drafter: what no engine checks, told before a GPU is touched.
+
+Each check is a small function from a `Subject` to findings; none looks further than headers and the two vocabulary
+maps. Which release does what is in `capabilities`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+
+from eagle3_backend.drafter.capabilities import CURRENT, OLDEST, TITLES, Version
+from eagle3_backend.drafter.checks import (
+    architecture,
+    aux_ids,
+    embedding_head,
+    files,
+    flags,
+    positions,
+    quantisation,
+    shapes,
+    tensors,
+    vocabulary,
+)
+from eagle3_backend.drafter.checks.subject import Subject
+from eagle3_backend.drafter.inventory import Inventory
+from eagle3_backend.findings import Finding, FindingError, info
+
+__all__ = ["CHECKS", "Subject", "check", "check_subject", "facts"]
+
+
+def check_release(subject: Subject) -> Iterator[Finding]:
+    """Rules are known for the releases that were read."""
+    oldest, newest = Version(OLDEST[subject.engine]), Version(CURRENT[subject.engine])
+    if subject.version < oldest or newest < subject.version:
+        yield info(
+            "engine_version_unread",
+            f"{subject.release} was not read; it is judged as the nearest of {TITLES[subject.engine]} {oldest} to "
+            f"{newest}.",
+            path="engine_version",
+            expected=f"{oldest} to {newest}",
+            actual=str(subject.version),
+        )
+
+
+CHECKS: Tuple[Callable[[Subject], Iterator[Finding]], ...] = (
+    check_release,
+    files.check_files,
+    files.check_config,
+    architecture.check_layout,
+    architecture.check_architecture,
+    architecture.check_verifier,
+    architecture.check_layer_names,
+    architecture.check_layer_count,
+    architecture.check_activation,
+    architecture.check_window,
+    shapes.check_head_dim,
+    shapes.check_shapes,
+    shapes.check_fc_columns,
+    tensors.check_missing,
+    tensors.check_unknown,
+    tensors.check_dtypes,
+    embedding_head.check_target_width,
+    embedding_head.check_embedding,
+    embedding_head.check_head,
+    embedding_head.check_draft_vocabulary,
+    embedding_head.check_tied,
+    vocabulary.check_vocab_size,
+    vocabulary.check_maps_present,
+    vocabulary.check_map_dtypes,
+    vocabulary.check_maps,
+    aux_ids.check_aux_ids,
+    flags.check_norm_flags,
+    flags.check_both_norms,
+    flags.check_biases,
+    flags.check_flag_weights,
+    positions.check_rope,
+    positions.check_mrope,
+    positions.check_table,
+    quantisation.check_plain_weights,
+    quantisation.check_cache_scales,
+)
+"""All checks, in the order in which their findings are told."""
+
+
+def check(
+    config: Mapping[str, Any],
+    engine: str,
+    *,
+    version: str = "",
+    target: Optional[Mapping[str, Any]] = None,
+    inventory: Optional[Inventory] = None,
+    context: Optional[int] = None,
+    environment: Optional[Mapping[str, str]] = None,
+) -> List[Finding]:
+    """Everything that is wrong with a drafter on one engine. ``config`` and ``target`` are the config.json of each.
+
+    ``version`` empty is the current release; ``context`` is the longest sequence that will be served, tokens. A config
+    that cannot be read is a finding as well. Raises ValueError for a version that is none.
+    """
+    try:
+        subject = Subject.of(
+            config,
+            engine,
+            version=version,
+            target=target,
+            inventory=inventory,
+            context=context,
+            environment=environment,
+        )
+    except FindingError as problem:
+        return [*(inventory.findings if inventory else ()), *problem.findings]
+    return check_subject(subject)
+
+
+def check_subject(subject: Subject) -> List[Finding]:
+    """All findings about ``subject``."""
+    found: List[Finding] = []
+    for one in CHECKS:
+        try:
+            found += one(subject)
+        except FindingError as problem:
+            found += problem.findings
+    return found
+
+
+def facts(subject: Subject) -> Dict[str, Any]:
+    """What was read, beside the findings: the layout, the target's sizes and what the maps hold."""
+    target = subject.target
+    sizes = {
+        "hidden_size": target.hidden_size if target else None,
+        "num_hidden_layers": target.layers if target else None,
+        "num_attention_heads": target.text.get("num_attention_heads") if target else None,
+        "num_key_value_heads": target.text.get("num_key_value_heads") if target else None,
+        "head_dim": target.head_dim if target else None,
+        "vocab_size": target.vocab_size if target else None,
+        "max_position_embeddings": target.max_position_embeddings if target else None,
+        "architecture": target.architecture if target else None,
+    }
+    return {
+        "detected_format": subject.reading.layout,
+        "target": {name: value for name, value in sizes.items() if value is not None},
+        **vocabulary.map_facts(subject),
+    }

@@ -1,0 +1,178 @@
+"""Which layout and architecture the engine reads, and whether it builds the layer that the config describes."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from eagle3_backend.drafter import capabilities
+from eagle3_backend.drafter.checks.subject import Subject
+from eagle3_backend.drafter.checks.tensors import layer_count
+from eagle3_backend.drafter.keys import SPECULATORS
+from eagle3_backend.findings import Finding, error, warning
+
+_FLATTEN = "eagle3-tui convert DRAFTER OUT --to flat"
+
+
+def check_layout(subject: Subject) -> Iterator[Finding]:
+    """Engines choose their config class by ``model_type``."""
+    has_type = bool(subject.config.get("model_type"))
+    if subject.nested and has_type and SPECULATORS in subject.config:
+        yield error(
+            "layout_ambiguous",
+            "The file is nested but has a model_type: vLLM then reads it as a flat one, without the layer inside.",
+            path="model_type",
+            actual=subject.config["model_type"],
+            fix="Remove the top-level model_type.",
+        )
+    elif subject.nested and not subject.can("nested_layout"):
+        yield error(
+            "model_type_missing",
+            f"{subject.release} has no reader for the nested layout of speculators and stops for want of a model_type.",
+            path="model_type",
+            expected=subject.layer.get("model_type", "llama"),
+            fix=f"Serve the flat layout: {_FLATTEN}.",
+        )
+    elif not subject.nested and not has_type:
+        yield error(
+            "model_type_missing",
+            "There is no model_type, by which every engine chooses how to read the config.",
+            path="model_type",
+            expected="llama",
+            fix="Write model_type: llama.",
+        )
+
+
+def check_architecture(subject: Subject) -> Iterator[Finding]:
+    """The engine has to know a drafter class of this name."""
+    if subject.drafter_class is not None or (subject.nested and not subject.can("nested_layout")):
+        return
+    if subject.nested:
+        yield _nested_unsupported(subject)
+        return
+    name = subject.architecture
+    wanted = "Eagle3DeepseekV2ForCausalLM" if subject.drafter.mla else "LlamaForCausalLMEagle3"
+    generic = bool(name) and "eagle" not in name.lower()
+    consequence = "builds the plain model for it" if generic else "does not know it"
+    yield error(
+        "architecture_generic" if generic else "architecture_unsupported",
+        f"The architecture is {name or 'not named'}, and {subject.release} {consequence}, so it stops at the weights "
+        "of an EAGLE-3 drafter.",
+        path="architectures[0]",
+        expected=wanted,
+        actual=name or None,
+        fix=f"Write {wanted} if it is such a drafter; known are "
+        + ", ".join(capabilities.architectures_of(subject.engine, subject.version))
+        + ".",
+    )
+
+
+def _nested_unsupported(subject: Subject) -> Finding:
+    """vLLM chooses the class of a nested drafter by the layer's model type."""
+    return error(
+        "architecture_unsupported",
+        f"{subject.release} has no EAGLE-3 class for a nested drafter of this model type.",
+        path=subject.layer_path("model_type"),
+        expected="llama or qwen3",
+        actual=subject.layer.get("model_type"),
+        fix="Write the model type that the layer has, or serve the flat layout.",
+    )
+
+
+def check_verifier(subject: Subject) -> Iterator[Finding]:
+    """What ``vllm serve DRAFTER`` needs of a nested file to find the target by itself."""
+    if not subject.nested or not subject.can("serves_alone"):
+        return
+    packaging = subject.reading.packaging
+    missing = [
+        path
+        for path, value in (
+            (f"{SPECULATORS}.verifier.name_or_path", packaging.verifier),
+            (f"{SPECULATORS}.proposal_methods[0].speculative_tokens", packaging.speculative_tokens),
+        )
+        if not value
+    ]
+    for path in missing:
+        message = "Without it vLLM cannot serve the drafter by itself, only beside a target that is named to it."
+        yield warning("speculators_config_incomplete", message, path=path, fix="Convert it with --verifier NAME.")
+    if packaging.verifier and packaging.verifier.startswith(("/", "./", "../", "~")):
+        yield warning(
+            "verifier_path_local",
+            "The target is named by a path of the machine that wrote it, so on another one the drafter cannot be "
+            "served by itself.",
+            path=f"{SPECULATORS}.verifier.name_or_path",
+            expected="the target's name on the hub",
+            actual=packaging.verifier,
+            fix="Convert it with --verifier NAME.",
+        )
+
+
+def check_layer_names(subject: Subject) -> Iterator[Finding]:
+    """Whether the engine finds the layer's weights by their names."""
+    for prefix, other, capability in (
+        ("layers.0", "midlayer", "layer_0_names"),
+        ("midlayer", "layers.0", "midlayer_names"),
+    ):
+        if subject.can(capability) or not any(name.startswith(prefix + ".") for name in subject.file_names.values()):
+            continue
+        yield error(
+            "layer_names_layout",
+            f"The layer's weights are named {prefix}.*; {subject.release} looks for {other}.*, skips the others and "
+            "serves a random layer.",
+            path=prefix,
+            expected=other,
+            actual=prefix,
+            fix=f"Write the flat layout anew: {_FLATTEN}.",
+        )
+
+
+def check_layer_count(subject: Subject) -> Iterator[Finding]:
+    """As many layers as the config promises, and as many as the class builds."""
+    promised, held, known = subject.drafter.layers, layer_count(subject), subject.drafter_class
+    if subject.weights_known and held and held != promised:
+        more = "the engine builds layers that stay untrained" if promised > held else "trained layers are left out"
+        yield error(
+            "draft_layer_count",
+            f"num_hidden_layers is {promised}, the file holds {held}: {more}.",
+            path=subject.path("layers"),
+            expected=held,
+            actual=None if "layers" in subject.reading.absent else promised,
+            fix=f"Write num_hidden_layers: {held}.",
+        )
+    elif promised > 1 and known and not (known.many_layers and known.many_layers.holds(subject.version)):
+        yield error(
+            "draft_layer_count",
+            f"{subject.release} builds drafters of one layer only in its {known.title} class.",
+            path=subject.path("layers"),
+            expected=1,
+            actual=promised,
+            fix="Write num_hidden_layers: 1 if the drafter has one layer; else serve it with vLLM.",
+        )
+
+
+def check_activation(subject: Subject) -> Iterator[Finding]:
+    """Every class of both engines knows SiLU only."""
+    if subject.drafter.hidden_act != "silu":
+        yield error(
+            "hidden_act_unsupported",
+            f"The drafter's MLP uses {subject.drafter.hidden_act}; {subject.release} stops at anything but silu.",
+            path=subject.path("hidden_act"),
+            expected="silu",
+            actual=subject.drafter.hidden_act,
+            fix="Write silu if the drafter was trained with it.",
+        )
+
+
+def check_window(subject: Subject) -> Iterator[Finding]:
+    """A drafter trained on a window of attention accepts less without it."""
+    sizes = sorted({window for window in subject.drafter.windows if window})
+    if not sizes or subject.can("config_window"):
+        return
+    option = subject.can("window_option")
+    yield (warning if option else error)(
+        "sliding_window_unsupported",
+        f"The drafter attends to the last {sizes[0]} tokens; {subject.release} ignores that part of the config and "
+        "attends to all.",
+        path=subject.path("windows"),
+        actual=sizes[0],
+        fix=f"Start it with --speculative-draft-window-size {sizes[0]}." if option else "Serve it with vLLM.",
+    )

@@ -17,7 +17,7 @@ from typing import Any
 import pyte
 import pytest
 
-START = "from pathlib import Path; from eagle3_tui.app import run_panel; run_panel(Path('local.toml'), (), mock=True)"
+START = "import sys; sys.argv = ['eagle3-tui', '--mock']; from eagle3_tui.cli import main; main()"
 
 
 class Terminal:
@@ -159,6 +159,18 @@ def test_sixteen_colours_are_enough(terminal) -> None:
     panel.wait_for(lambda text: "● train     running" in text)
     assert b"38;2;" not in bytes(panel.raw) and b"38;5;" not in bytes(panel.raw)
     assert "✓ setup     done" in panel.text()
+
+
+def test_a_terminal_that_cannot_move_its_cursor_is_refused(terminal) -> None:
+    panel = terminal(80, 24, TERM="dumb")
+    assert panel.wait_for_exit() == 1
+    assert b"terminal_missing" in bytes(panel.raw) and b"\x1b[?1049h" not in bytes(panel.raw)
+
+
+def test_without_utf8_the_panel_draws_with_ascii(terminal) -> None:
+    panel = terminal(80, 24, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    shown = panel.wait_for(lambda text: "train     running" in text and "q quit" in text)
+    assert shown.isascii() and "\\u" not in shown
 
 
 def test_a_panel_whose_terminal_is_gone_leaves_by_itself(terminal) -> None:

@@ -5,6 +5,7 @@ Importing this loads neither Textual nor asyncssh nor pydantic: each command imp
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -55,7 +56,7 @@ def panel(
 def demo(context: typer.Context) -> None:
     """The whole campaign on this machine: in the panel, or headless where there is no terminal."""
     choice = choose(context)
-    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    on_terminal = sys.stdout.isatty() and _has_screen()
     with command(as_json=not on_terminal) as output:
         if on_terminal:
             show_panel(choice, autostart="bench")
@@ -66,20 +67,26 @@ def demo(context: typer.Context) -> None:
 
 def show_panel(choice: Choice, *, autostart: str = "", mock: bool = False, ascii_only: bool = False) -> None:
     """Run the panel until the operator leaves it; runs go on on their hosts. Raises FindingError without a terminal."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not _has_screen():
         raise FindingError(
             error(
                 "terminal_missing",
-                "The panel needs a terminal for its keys and its screen.",
+                "The panel needs a terminal for its keys and its screen, and one that can move its cursor.",
+                actual=os.environ.get("TERM"),
                 fix="eagle3-tui status and eagle3-tui run work without one.",
             )
         )
     from eagle3_tui.app import run_panel
 
-    status = run_panel(
-        find_profile(choice.profile), choice.settings, autostart=autostart, mock=mock, ascii_only=ascii_only
-    )
+    plain = ascii_only or not (sys.stderr.encoding or "").lower().startswith("utf")
+    status = run_panel(find_profile(choice.profile), choice.settings, autostart=autostart, mock=mock, ascii_only=plain)
     raise typer.Exit(status)
+
+
+def _has_screen() -> bool:
+    """Whether there is something to draw on. Textual reads keys from standard input and draws on standard error."""
+    dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+    return sys.stdin.isatty() and sys.stderr.isatty() and not dumb
 
 
 _ACTS = (runs.run, runs.attach, runs.stop, runs.resume)

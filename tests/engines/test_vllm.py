@@ -91,6 +91,6 @@ def test_adding_to_a_plan_leaves_the_plain_one_as_it_was():
 
 
 def test_known_targets_are_told_from_unknown_ones():
-    assert engines_for("LlamaForCausalLM") == {"vllm": True}
-    assert engines_for("KimiK25ForConditionalGeneration") == {"vllm": True}
-    assert engines_for("MambaForCausalLM") == {"vllm": False}
+    assert engines_for("LlamaForCausalLM") == {"vllm": True, "sglang": True}
+    assert engines_for("KimiK25ForConditionalGeneration") == {"vllm": True, "sglang": True}
+    assert engines_for("MambaForCausalLM") == {"vllm": False, "sglang": False}

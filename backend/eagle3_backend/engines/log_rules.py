@@ -79,6 +79,25 @@ START: Dict[str, StartRules] = {
 """By engine. A phase named twice has two ways to begin; where several match a line, the last one counts."""
 
 
+TOLD: Mapping[str, Tuple[Tuple[str, Pattern[str]], ...]] = {
+    "vllm": (
+        ("architectures", re.compile(r"Resolved architecture: (\w+)")),
+        ("method", re.compile(r"SpeculativeConfig\(method='(\w+)'")),
+        ("depth", re.compile(r"SpeculativeConfig\(.*?num_spec_tokens=(\d+)\)")),
+        ("aux_layers", re.compile(r"Using (?:Eagle3 )?auxiliary layers from [a-z ]+: [(\[]([\d, ]+)")),
+        ("own_head", re.compile(r"(distinct lm_head weights)")),
+        ("cache_tokens", re.compile(r"KV cache size: ([\d,]+) tokens")),
+    ),
+    "sglang": (
+        ("architectures", re.compile(r"Load weight end\b.*?type=(\w+)")),
+        ("method", re.compile(r"speculative_algorithm='(\w+)'")),
+        ("depth", re.compile(r"speculative_num_steps=(\d+)")),
+        ("cache_tokens", re.compile(r"#tokens: (\d+)")),
+    ),
+}
+"""What an engine says that it took, by engine: name of the fact and the text that holds it."""
+
+
 @dataclass(frozen=True)
 class Cause:
     """A known failure. Named groups of ``pattern`` become facts; the group ``actual`` is the finding's own.

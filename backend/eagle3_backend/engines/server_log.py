@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from eagle3_backend.engines.log_lines import LineReader
-from eagle3_backend.engines.log_rules import CAUSES, ECHOES, SERVING, START, Cause
+from eagle3_backend.engines.log_rules import CAUSES, ECHOES, SERVING, START, TOLD, Cause
 from eagle3_backend.findings import Finding, error, warning
 
 MAX_TEXT = 500
 """Characters of a line that are kept and shown."""
 DETAIL_LINES = 2
 """Lines after a heading such as pydantic's "1 validation error for" that are shown with it."""
+MAX_NAMES = 8
+"""Architectures that are kept: target and drafter, in every process."""
 BUSY_PERCENT = 90
 """GPU utilisation from which a silent start with tensor parallelism looks like a collective that never returns."""
 
@@ -91,6 +93,7 @@ class ServerLog:
             return False
         self.last_line = text[:MAX_TEXT]
         begins = self._begins_phase(text)
+        self._take_facts(text)
         self._look_for_cause(level, text)
         if self._rules.ready in text:
             self.ready_marker = True
@@ -110,6 +113,17 @@ class ServerLog:
         self._passed.add(found)
         self._exception, self._ends_in_exception = "", False
         return True
+
+    def _take_facts(self, text: str) -> None:
+        for name, pattern in TOLD[self.engine]:
+            match = pattern.search(text)
+            if match is None:
+                continue
+            if name == "architectures":
+                known = self.facts.get(name, [])
+                self.facts[name] = known if match.group(1) in known else [*known, match.group(1)][:MAX_NAMES]
+            else:
+                self.facts[name] = _told(name, match.group(1))
 
     def _look_for_cause(self, level: str, text: str) -> None:
         if level in ("DEBUG", "INFO", "WARNING"):
@@ -237,6 +251,14 @@ def _foreign(probe: Probe, served_model: str, port: Optional[int]) -> Finding:
         actual=port if port is not None else probe.model,
         fix="End that server, or give another port.",
     )
+
+
+def _told(name: str, text: str) -> Any:
+    if name == "aux_layers":
+        return [int(layer) for layer in re.findall(r"\d+", text)]
+    if name == "own_head":
+        return True
+    return text.lower() if name == "method" else int(text.replace(",", ""))
 
 
 def _number(value: Any) -> Any:

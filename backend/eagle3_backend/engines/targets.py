@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet
 
-VLLM_VERSION = "0.32.0"
-
 _VLLM = """
     AfmoeForCausalLM ApertusForCausalLM ArceeForCausalLM Cohere2MoeForCausalLM CwmForCausalLM DeepseekForCausalLM
     DeepseekV2ForCausalLM DeepseekV3ForCausalLM Emu3ForConditionalGeneration Ernie4_5ForCausalLM
@@ -25,9 +23,29 @@ _VLLM = """
     TeleChat2ForCausalLM TeleChat3ForCausalLM VaultGemmaForCausalLM
 """
 
-SUPPORTS_EAGLE3: Dict[str, FrozenSet[str]] = {"vllm": frozenset(_VLLM.split())}
-"""Text-generating architectures whose class (or a class above it) carries SupportsEagle3, read from the registry of
-vLLM `VLLM_VERSION`. Other versions differ: a name that is missing here can be accepted by hand."""
+_SGLANG = """
+    ApertusForCausalLM BailingMoEForCausalLM BailingMoeForCausalLM BailingMoeV2ForCausalLM
+    Cosmos3ForConditionalGeneration DeepseekV2ForCausalLM DeepseekV32ForCausalLM DeepseekV3ForCausalLM
+    ExaoneMoEForCausalLM ExaoneMoeForCausalLM Gemma3ForCausalLM Gemma3ForConditionalGeneration Gemma4ForCausalLM
+    Gemma4ForConditionalGeneration Gemma4UnifiedForConditionalGeneration Glm4MoeForCausalLM Glm4MoeLiteForCausalLM
+    Glm5NextForConditionalGeneration GlmMoeDsaForCausalLM GptOssForCausalLM IQuestCoderForCausalLM
+    InternLM3ForCausalLM InternS1ProForConditionalGeneration InternS2MobiusForConditionalGeneration
+    InternS2PreviewForConditionalGeneration KimiK25ForConditionalGeneration Llama4ForCausalLM
+    Llama4ForConditionalGeneration LlamaForCausalLM LongcatFlashForCausalLM MellumForCausalLM MiniMaxM2ForCausalLM
+    MiniMaxM3SparseForCausalLM MiniMaxM3SparseForConditionalGeneration Ministral3ForCausalLM MistralForCausalLM
+    MistralLarge3ForCausalLM Phi3ForCausalLM Qwen2ForCausalLM Qwen2MoeForCausalLM
+    Qwen2_5_VLForConditionalGeneration Qwen3ForCausalLM Qwen3MoeForCausalLM Qwen3NextForCausalLM
+    Qwen3VLForConditionalGeneration Qwen3VLMoeForConditionalGeneration Qwen3_5ForCausalLM
+    Qwen3_5ForConditionalGeneration Qwen3_5MoeForCausalLM Qwen3_5MoeForConditionalGeneration
+    Qwen4ExpForConditionalGeneration SarvamMoEForCausalLM TeleFLMForCausalLM
+"""
+
+READ_VERSION = {"vllm": "0.32.0", "sglang": "0.5.23"}
+
+SUPPORTS_EAGLE3: Dict[str, FrozenSet[str]] = {"vllm": frozenset(_VLLM.split()), "sglang": frozenset(_SGLANG.split())}
+"""Text-generating architectures whose class (or a class above it) gives hidden states of inner layers out
+(`SupportsEagle3` in vLLM, `set_eagle3_layers_to_capture` in SGLang), read from the model registries of the releases in
+`READ_VERSION`. Other releases differ: a name that is missing here can be accepted by hand."""
 
 
 def engines_for(architecture: str) -> Dict[str, bool]:

@@ -1,0 +1,108 @@
+"""Two drafter configs side by side, aligned by what their keys mean, whatever layout or spelling they are written in.
+
+Equal in effect means that no row is `breaking` or `unknown`: either file makes an engine compute the same drafter. A
+`harmless` row is a difference that no engine looks at; a key that nobody here knows is never called harmless.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+
+from eagle3_backend.drafter.diff_fields import FIELDS, View
+from eagle3_backend.drafter.diff_rows import Kind, Row, Side, equal_kind, plain_row, same
+from eagle3_backend.drafter.diff_special import SPECIAL, architecture_row, aux_rows, rope_rows
+from eagle3_backend.drafter.keys import LAYER
+from eagle3_backend.drafter.reading import layout_of
+from eagle3_backend.drafter.target import Target
+
+__all__ = ["Kind", "Row", "Side", "compare", "equal_in_effect", "summary"]
+
+GROUPS = ("Kind", "Shape", "Vocabulary", "Aux layers", "Norms", "Rope", "Positions", "Attention", "MLP", "Weights",
+          "Launch", "Tokens", "Training", "Other keys", "Origin")  # fmt: skip
+"""The order of rows."""
+
+PLACES = frozenset(path for field in (*FIELDS, *SPECIAL) for path in (*field.flat, *field.nested))
+"""Every place that some row knows how to read."""
+
+
+def compare(left: Mapping[str, Any], right: Mapping[str, Any], target: Optional[Mapping[str, Any]] = None) -> List[Row]:
+    """Every key that either config.json has, and what its difference does. Never raises for what a file says.
+
+    ``target`` is the target's config.json; without it an absent list of aux layers cannot be compared with one that
+    spells the default.
+    """
+    views = View(left, layout_of(left) == "nested"), View(right, layout_of(right) == "nested")
+    rows = list(_known_rows(views, target))
+    shown = tuple({path for row in rows for path in side(row).paths} for side in (_left, _right))
+    rows += _other_rows(views, shown)
+    return sorted(rows, key=lambda row: GROUPS.index(row.group))
+
+
+def equal_in_effect(rows: Iterable[Row]) -> bool:
+    return not any(row.kind in (Kind.BREAKING, Kind.UNKNOWN) for row in rows)
+
+
+def summary(rows: Sequence[Row]) -> Dict[str, Any]:
+    """The rows by kind: differences of value with both values as written (null is absent), the others by path.
+
+    ``ignored`` are differences of bookkeeping: versions and the like, which say who wrote a file and nothing else.
+    """
+    told = [row for row in rows if not row.bookkeeping]
+    return {
+        "equal_in_effect": equal_in_effect(rows),
+        "effective_differences": {row.path: [row.left.written, row.right.written] for row in told if row.kind.differs},
+        "spelling_differences": [row.path for row in told if row.kind is Kind.SPELLING],
+        "default_equal": [row.path for row in told if row.kind is Kind.DEFAULT],
+        "ignored": [row.path for row in rows if row.bookkeeping and row.kind is not Kind.SAME],
+    }
+
+
+def _left(row: Row) -> Side:
+    return row.left
+
+
+def _right(row: Row) -> Side:
+    return row.right
+
+
+def _known_rows(views: Tuple[View, View], target: Optional[Mapping[str, Any]]) -> Iterator[Row]:
+    row = architecture_row(views)
+    if row is not None:
+        yield row
+    yield from rope_rows(views)
+    yield from aux_rows(views, Target.of(target) if target is not None else None)
+    for field in FIELDS:
+        row = plain_row(field, views)
+        if row is not None:
+            yield row
+
+
+def _other_rows(views: Tuple[View, View], shown: Sequence[Set[str]]) -> Iterator[Row]:
+    """What is left over: keys that nobody here knows, and places that contradict the one that counts."""
+    found = [dict(_leaves(view.config)) for view in views]
+    sides: Dict[str, List[Side]] = {}
+    for index, leaves in enumerate(found):
+        for path, value in leaves.items():
+            if any(path == one or path.startswith(f"{one}.") for one in shown[index]):
+                continue
+            # The same key may stand at the top of one layout and inside the layer of the other.
+            pair = sides.setdefault(path[len(LAYER) + 1 :] if path.startswith(f"{LAYER}.") else path, [Side(), Side()])
+            pair[index] = Side(value, value, (*pair[index].paths, path))
+    for name, (left, right) in sides.items():
+        path = name if left.paths and right.paths and left.paths != right.paths else (left.paths or right.paths)[0]
+        present = bool(left.paths) and bool(right.paths)
+        equal = same(left.value, right.value) and present
+        kind = equal_kind(left, right) if equal else Kind.UNKNOWN
+        known = any(one in PLACES for one in (*left.paths, *right.paths))
+        note = "contradicts the place that counts" if known else "no reader known here has it"
+        yield Row(name, "Other keys", kind, left, right, path, note="" if equal else note)
+
+
+def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[Tuple[str, Any]]:
+    """Every value by its dotted path; an empty object is a value."""
+    for name, value in config.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{path}.")
+        else:
+            yield path, value

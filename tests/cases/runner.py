@@ -22,6 +22,7 @@ CHECKS = {
     "host_plan": "host_plan_check",
     "log_diagnosis": "log_diagnosis_check",
     "log_metrics": "log_metrics_check",
+    "serve_plan": "serve_plan_check",
     "ssh": "ssh_check",
 }
 """The module beside this file that answers each check: ``run(folder, given) -> Answer``."""

@@ -18,8 +18,12 @@ from typing import Any
 from eagle3_backend.findings import Finding, Severity, worst
 
 CHECKS = {
+    "checkpoint": "drafter_check",
     "config_diff": "config_diff_check",
+    "config_pair": "drafter_check",
+    "convert": "convert_check",
     "host_plan": "host_plan_check",
+    "log_render": "log_render_check",
     "log_diagnosis": "log_diagnosis_check",
     "log_metrics": "log_metrics_check",
     "serve_plan": "serve_plan_check",

@@ -24,6 +24,9 @@ from eagle3_backend.findings import FindingError, error
 
 FLAT_PREFIX = "midlayer."
 NESTED_PREFIX = "layers.0."
+_OLDER_NORMS = {
+    f"aux_norm_{name}.weight": f"fc_norm.{index}.weight" for index, name in enumerate(("low", "mid", "high"))
+}
 MODEL_TYPES = {LLAMA: "llama", QWEN3: "qwen3", DEEPSEEK: "deepseek_v3"}
 
 
@@ -33,7 +36,9 @@ def nested_tensor_name(flat: str) -> str:
 
 
 def flat_tensor_name(name: str) -> str:
-    """The flat layout's name of a tensor of either layout."""
+    """The flat layout's name of a tensor of either layout, or of SGLang's older names for norms of single streams."""
+    name = name[len("model.") :] if name.startswith("model.") else name
+    name = _OLDER_NORMS.get(name, name)
     return FLAT_PREFIX + name[len(NESTED_PREFIX) :] if name.startswith(NESTED_PREFIX) else name
 
 

@@ -68,9 +68,9 @@ def test_progress_metrics_log_and_events_of_a_stage_at_work_are_in_the_snapshot(
     assert (view.state, view.total, view.unit, view.attempt) == (RunState.RUNNING, 4, "steps", 1)
     assert view.eta == pytest.approx(0.2) and view.elapsed is not None
     assert snapshot.series["train/loss"] == ((0.0, 1.0), (1.0, 0.5)) and view.metrics["train/loss"] == 0.5
-    assert snapshot.log.stage == "train" and snapshot.log.lines == ("train step 0", "train step 1")
+    assert snapshot.log.stage == "train" and [line.text for line in snapshot.log.lines] == ["train step 0", "train step 1"]
     campaign.ask(control, FollowLog("vocab"))
-    assert wait_until(control, lambda now: now.log.stage == "vocab" and now.log.lines).log.lines[-1] == "vocab step 3"
+    assert wait_until(control, lambda now: now.log.stage == "vocab" and now.log.lines).log.lines[-1].text == "vocab step 3"
     campaign.ask(control, FollowLog("bench"))
     assert wait_until(control, lambda now: now.log.stage == "bench").log.lines == ()
     hold.unlink()
@@ -237,7 +237,7 @@ def test_the_laptops_folders_can_be_deleted_and_come_back_from_the_host(campaign
     later = campaign.control()
     snapshot = wait_until(later, lambda now: all(now.stage(name).done == 4 for name in needed("vocab")))
     assert snapshot.series["generate/loss"][-1] == (3.0, 0.25)
-    assert wait_until(later, lambda now: now.log.lines).log.lines[-1] == "vocab step 3"
+    assert wait_until(later, lambda now: now.log.lines).log.lines[-1].text == "vocab step 3"
 
 
 def test_logs_and_metrics_are_answered_from_host_and_store(campaign, wait_until):

@@ -119,7 +119,7 @@ def test_a_host_reached_by_a_command_runs_the_same_chain(campaign, wait_until):
     control = campaign.control()
     campaign.ask(control, Start("vocab"))
     assert campaign.ask(control, Await("vocab")).reached
-    assert wait_until(control, lambda now: now.log.lines).log.lines[-1] == "vocab step 3"
+    assert wait_until(control, lambda now: now.log.lines).log.lines[-1].text == "vocab step 3"
 
 
 def test_attempts_of_a_replaced_machine_are_adopted_and_resumed(campaign, wait_until):

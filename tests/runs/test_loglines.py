@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from eagle3_backend.runs.loglines import MAX_CHARACTERS, LogLines
+from eagle3_backend.runs.loglines import MAX_CHARACTERS, MAX_HALF, LogLine, LogLines, display, progress_of
 
 
 def render(raw: bytes) -> list[str]:
@@ -63,3 +63,38 @@ def test_an_empty_line_stays_a_line():
 def test_six_thousand_lines_in_a_burst_all_come():
     raw = b"".join(b"step %d\n" % step for step in range(6000))
     assert LogLines().feed(raw)[::5999] == ["step 0", "step 5999"]
+
+
+def test_lines_know_their_bytes():
+    lines = LogLines(offset=100)
+    assert lines.take("é\nab\r\n".encode()) == [LogLine(100, 103, "é"), LogLine(103, 107, "ab")]
+    lines.take(b"half")
+    assert lines.rest() == [LogLine(107, 111, "half", "partial")]
+
+
+def test_colours_are_kept_when_asked_for_and_nothing_else_is():
+    assert display(b"\x1b[1;31mred\x1b[0m \x1b[2J\x1b]0;t\x07x", colours=True) == "\x1b[1;31mred\x1b[0m x"
+
+
+def test_a_half_character_waits_for_its_other_half():
+    lines = LogLines()
+    lines.feed("naïve"[:2].encode() + "ï".encode()[:1])
+    assert lines.partial == "na"
+
+
+def test_a_bar_that_draws_for_days_stays_small():
+    lines = LogLines()
+    frame = b"\rshards:  50%|#####     | 5/10 [00:06<00:06, 1.0s/it]"
+    for _ in range(3 * MAX_HALF // (100 * len(frame))):
+        lines.feed(frame * 100)
+    assert lines.partial == frame[1:].decode()
+    lines.feed(b"\r")
+    assert lines.partial == frame[1:].decode()
+    assert lines.feed(b"done\n") == ["done"]
+    assert len(lines._half) == 0
+
+
+def test_a_bar_is_read_as_progress():
+    assert progress_of("Loading shards: 100%|###| 3/3 [00:06<00:00,  2.0s/it]") == ("Loading shards", 3, 3)
+    assert progress_of(" 12%|# | 1.2k/10.0k [00:01<00:09]") == ("", 1200, 10_000)
+    assert progress_of("step 12 of 100 at 12% of 3/4") is None

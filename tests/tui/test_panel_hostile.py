@@ -8,8 +8,10 @@ import pytest
 
 from eagle3_backend.control.snapshot import Event, Gpu, HostView, LogView, Machine, Snapshot, StageView
 from eagle3_backend.findings import error
+from eagle3_backend.runs.loglines import LogLine
 from eagle3_backend.states import LinkState, RunState
-from eagle3_tui.widgets.log import LogTail, styled
+from eagle3_tui.widgets.log import LogTail
+from eagle3_tui.widgets.logtext import styled
 
 NASTY = [
     "[/] closing tag",
@@ -31,6 +33,12 @@ NASTY = [
 ]
 
 
+def log_of(*texts: str, first: int = 0) -> LogView:
+    """A log whose lines take 10 bytes each; ``first`` is the number of the first."""
+    lines = tuple(LogLine(10 * (first + at), 10 * (first + at + 1), text) for at, text in enumerate(texts))
+    return LogView("train", 2, 10 * (first + len(texts)), lines, "g2")
+
+
 def nasty_snapshot(text: str, version: int = 99) -> Snapshot:
     """A snapshot with ``text`` wherever a host or a profile has a say."""
     finding = error("nasty", text, path=text, expected=text, actual={text: [text]}, fix=text)
@@ -50,7 +58,7 @@ def nasty_snapshot(text: str, version: int = 99) -> Snapshot:
         host=host,
         stages=(gone, outdated, stage),
         series={text: ((0.0, 1.0), (1.0, float("nan")), (2.0, float("inf"))), "train/loss": ((0.0, float("nan")),)},
-        log=LogView(text, 1, 10, (text, text)),
+        log=replace(log_of(text, text), stage=text),
         events=(Event(0.0, text, text, text),),
         findings=(finding,),
     )
@@ -81,7 +89,7 @@ async def test_nasty_text_anywhere_leaves_the_panel_whole(show, text) -> None:
 
 async def test_markup_in_a_log_line_is_shown_as_it_is(show) -> None:
     async with show("train", (120, 40)) as panel:
-        panel.source.snapshot = lambda: replace(panel.app.picture, version=99, log=LogView("train", 1, 9, tuple(NASTY)))
+        panel.source.snapshot = lambda: replace(panel.app.picture, version=99, log=log_of(*NASTY))
         await panel.pass_time(1)
         await panel.press("tab", "g")
         assert "[/] closing tag" in panel.text()
@@ -100,7 +108,7 @@ async def test_a_nasty_host_name_in_the_key_dialog_is_harmless(show) -> None:
 async def test_a_line_of_ten_megabytes_is_cut_before_it_is_looked_at(show) -> None:
     line = "x\x1b[31m" + "y" * 10_000_000
     async with show("train", (80, 24)) as panel:
-        panel.source.snapshot = lambda: replace(panel.app.picture, version=99, log=LogView("train", 1, 9, (line,)))
+        panel.source.snapshot = lambda: replace(panel.app.picture, version=99, log=log_of(line))
         await panel.pass_time(1)
         check_whole(panel)
         assert panel.app.screen.query_one(LogTail).virtual_size.width < 5000
@@ -125,7 +133,7 @@ async def test_a_flood_of_lines_keeps_keys_working(show) -> None:
             await panel.pass_time(0.1)
         log = panel.app.screen.query_one(LogTail)
         assert log.follow
-        newest = panel.app.picture.log.lines[-1]
+        newest = panel.app.picture.log.lines[-1].text
         assert newest[:40] in panel.text()
         await panel.press("k")
         assert panel.app.screen.stage == "vocab"
@@ -136,12 +144,12 @@ async def test_scrolling_up_stops_following_and_f_follows_again(show) -> None:
         log = panel.app.screen.query_one(LogTail)
         await panel.press("tab", "k", "k")
         assert not log.follow and "f follows" in panel.text()
-        seen = log.part.lines[log.scroll_offset.y]
+        seen = log.window.lines[log.scroll_offset.y].text
         await panel.pass_time(10)
-        assert log.part.lines[-1] not in panel.text()
+        assert log.window.lines[-1].text not in panel.text()
         await panel.press("f")
-        assert log.follow and log.part.lines[-1] in panel.text()
-        assert seen not in panel.text() or len(log.part.lines) < log.size.height
+        assert log.follow and log.window.lines[-1].text in panel.text()
+        assert seen not in panel.text() or len(log.window.lines) < log.size.height
 
 
 async def test_lines_stay_where_they_are_while_older_ones_leave(show) -> None:
@@ -150,23 +158,23 @@ async def test_lines_stay_where_they_are_while_older_ones_leave(show) -> None:
         base = panel.app.picture
 
         def feed(version: int, first: int) -> None:
-            log = LogView("train", 1, 9, tuple(lines[first : first + 200]))
+            log = log_of(*lines[first : first + 200], first=first)
             panel.source.snapshot = lambda: replace(base, version=version, log=log)
 
         feed(900, 0)
         await panel.pass_time(1)
         await panel.press("tab", "pageup", "pageup")
         log = panel.app.screen.query_one(LogTail)
-        top = log.part.lines[log.scroll_offset.y]
+        top = log.window.lines[log.scroll_offset.y].text
         feed(901, 50)
         await panel.pass_time(1)
-        assert log.part.lines[log.scroll_offset.y] == top
+        assert log.window.lines[log.scroll_offset.y].text == top
 
 
 async def test_long_lines_are_read_sideways(show) -> None:
     async with show("train", (80, 24)) as panel:
         line = "start" + "-" * 200 + "end"
-        panel.source.snapshot = lambda: replace(panel.app.picture, version=99, log=LogView("train", 1, 9, (line,)))
+        panel.source.snapshot = lambda: replace(panel.app.picture, version=99, log=log_of(line))
         await panel.pass_time(1)
         await panel.press("tab")
         assert "start" in panel.text()

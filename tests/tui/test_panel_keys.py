@@ -191,7 +191,7 @@ async def test_enter_opens_the_stage_and_esc_returns(show) -> None:
 
 async def test_the_stage_screen_shows_parameters_summary_and_its_own_log(show) -> None:
     async with show("done", (120, 60)) as panel:
-        await panel.press("G", "k", "enter")
+        await panel.press("G", "k", "k", "enter")
         told = panel.text()
         assert panel.source.commands[-1] == FollowLog("bench")
         assert "in_domain" in told and "2.31 (2.20 to 2.43)" in told

@@ -103,7 +103,7 @@ async def test_a_failed_stage_shows_its_evidence(show) -> None:
 
 async def test_a_finished_campaign_counts_its_stages(show) -> None:
     async with show("done", (80, 24)) as panel:
-        assert "12 of 12 done" in panel.text()
+        assert "12 of 13 done" in panel.text()
 
 
 async def test_a_heartbeat_that_is_late_is_told_in_the_warning_colour(show) -> None:
@@ -184,7 +184,7 @@ async def test_light_and_dark_show_the_same_words(show) -> None:
     async with show("train", (120, 40)) as panel:
         dark = panel.lines()
         background = panel.app.screen.styles.background
-        await panel.press("T")
+        await panel.press("ctrl+t")
         assert panel.lines() == dark
         assert panel.app.screen.styles.background != background
 

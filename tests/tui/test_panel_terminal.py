@@ -173,6 +173,15 @@ def test_without_utf8_the_panel_draws_with_ascii(terminal) -> None:
     assert shown.isascii() and "\\u" not in shown
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_the_terminal_as_it_was(terminal, number) -> None:
+    panel = terminal(80, 24)
+    panel.wait_for(lambda text: "q quit" in text)
+    os.kill(panel.pid, number)
+    assert panel.wait_for_exit() == 128 + number
+    assert b"\x1b[?1049l" in bytes(panel.raw) and b"\x1b[?25h" in bytes(panel.raw)
+
+
 def test_a_panel_whose_terminal_is_gone_leaves_by_itself(terminal) -> None:
     panel = terminal(80, 24, deaf=True)
     panel.wait_for(lambda text: "● train     running" in text)

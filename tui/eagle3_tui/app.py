@@ -21,18 +21,21 @@ from eagle3_backend.findings import FindingError
 from eagle3_backend.states import LinkState
 from eagle3_tui import rules
 from eagle3_tui.bindings import bindings
-from eagle3_tui.hangup import leave_with_terminal
+from eagle3_tui.hangup import leave_on_signals, leave_with_terminal
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.screens.dashboard import Dashboard
 from eagle3_tui.source import Source
-from eagle3_tui.text import clean
+from eagle3_tui.text import clean, size
 from eagle3_tui.theme import PALETTES, Look
 from eagle3_tui.theme.textual_theme import themes
+from eagle3_tui.widgets.prompt import Prompt
 
 PULL_SECONDS = 0.1
 """How often the newest snapshot is asked for; a repaint follows only when its version changed."""
 NOTICE_SECONDS = 5.0
 QUIT_SECONDS = 2.0
+COPY_LIMIT = 1_000_000
+"""Bytes that are handed to a terminal's clipboard at most."""
 
 Then = Callable[[Any], None]
 
@@ -40,12 +43,20 @@ Then = Callable[[Any], None]
 class Answered(Message):
     """A command's future is done; posted from the thread that finished it."""
 
-    def __init__(self, command: Command, words: str, outcome: Future[Any], then: Then | None = None) -> None:
+    def __init__(
+        self,
+        command: Command,
+        words: str,
+        outcome: Future[Any],
+        then: Then | None = None,
+        refused: Then | None = None,
+    ) -> None:
         super().__init__()
         self.command = command
         self.words = words
         self.outcome = outcome
         self.then = then
+        self.refused = refused
 
 
 class Panel(App[None], inherit_bindings=False):
@@ -87,6 +98,7 @@ class Panel(App[None], inherit_bindings=False):
         return Dashboard()
 
     def on_mount(self) -> None:
+        leave_on_signals(self.exit)
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
@@ -140,10 +152,29 @@ class Panel(App[None], inherit_bindings=False):
         outcome = self.source.submit(command)
         outcome.add_done_callback(lambda done: self.post_message(Answered(command, words, done)))
 
-    def inquire(self, command: Command, then: Then) -> None:
-        """Ask a question by the way: ``then`` hears the answer, a refusal is not worth a dialog."""
+    def inquire(self, command: Command, then: Then, refused: Then | None = None) -> None:
+        """Ask a question by the way: ``then`` hears the answer, ``refused`` what stands against it; no dialog."""
         outcome = self.source.submit(command)
-        outcome.add_done_callback(lambda done: self.post_message(Answered(command, "", done, then)))
+        outcome.add_done_callback(lambda done: self.post_message(Answered(command, "", done, then, refused)))
+
+    def ask_line(self, label: str, text: str, then: Callable[[str], None], hint: str = "") -> None:
+        """Let the operator type one line on the screen that is seen."""
+        screen = self.screen
+        if isinstance(screen, PanelScreen):
+            screen.ask_line(Prompt(label, text, then, hint, screen.focused))
+
+    def copy(self, text: str) -> None:
+        """Hand text to the terminal's clipboard (OSC 52)."""
+        data = text.encode()
+        if not text:
+            self.notice("nothing to copy", "warn")
+            return
+        if len(data) > COPY_LIMIT:
+            self.notice(f"too long for a terminal's clipboard: {size(len(data))}", "warn")
+            return
+        self.copy_to_clipboard(text)
+        lines = text.count("\n") + 1
+        self.notice(f"copied {lines} line{'s' * (lines > 1)}, {size(len(data))}")
 
     def on_answered(self, event: Answered) -> None:
         if event.outcome.cancelled():
@@ -152,6 +183,8 @@ class Panel(App[None], inherit_bindings=False):
         if event.then is not None:
             if problem is None:
                 event.then(event.outcome.result())
+            elif event.refused is not None:
+                event.refused(problem)
         elif problem is None:
             self._tell(event.outcome.result(), event.words)
         elif isinstance(problem, FindingError):
@@ -226,6 +259,18 @@ class Panel(App[None], inherit_bindings=False):
         self._asked_about = ""
         # Without stages the profile itself was refused; it may have been corrected meanwhile.
         self.ask(ReconnectNow() if self.picture.stages else self._open, "trying the link")
+
+    async def action_back(self) -> None:
+        if isinstance(self.screen, PanelScreen):
+            self.screen.go_back()
+
+    def action_copy(self) -> None:
+        """Copy what the focused pane would give."""
+        text_to_copy = getattr(self.screen.focused, "text_to_copy", None)
+        if text_to_copy is None:
+            self.notice("nothing to copy here", "warn")
+        else:
+            self.copy(text_to_copy())
 
     def action_help(self) -> None:
         from eagle3_tui.screens.help import HelpScreen

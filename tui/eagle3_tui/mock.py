@@ -15,9 +15,11 @@ from typing import Any
 
 from eagle3_backend.control.commands import (
     Command,
+    FindLogTime,
     FollowLog,
     Forecast,
     Open,
+    ReadLog,
     ReconnectNow,
     Resume,
     Start,
@@ -28,7 +30,6 @@ from eagle3_backend.control.snapshot import (
     Event,
     Gpu,
     HostView,
-    LogView,
     Machine,
     Snapshot,
     StageView,
@@ -36,7 +37,9 @@ from eagle3_backend.control.snapshot import (
 )
 from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.pipeline.stages import STAGES
+from eagle3_backend.runs.logreader import Matcher, block_of, place_of
 from eagle3_backend.states import LinkState, RunState
+from eagle3_tui.mocklog import GENERATION, MockLog
 
 GIB = 2**30
 STEPS = 30_000
@@ -93,17 +96,20 @@ class MockSource:
     ) -> None:
         self.scene = scene
         self.commands: list[Command] = []
-        self._rate, self._flood = rate, flood
+        self._flood = flood
+        # A flood renews the picture as often as control would at most: 10 times a second.
+        self._beats = 10.0 if flood else rate
         self._clock, self._wall = clock, wall
         self._started = clock()
+        self._wall_started = wall()
         self._changes = 0
         self._states: dict[str, RunState] = {}
         self._log_of = "train"
         self._made: tuple[int, Snapshot] = (-1, Snapshot())
-        self._lines: list[str] = []
 
     def start(self) -> None:
         self._started = self._clock()
+        self._wall_started = self._wall()
 
     def close(self) -> None:
         return None
@@ -127,6 +133,12 @@ class MockSource:
         if isinstance(command, FollowLog):
             self._log_of = command.stage or "train"
             return None
+        if isinstance(command, ReadLog):
+            match = Matcher(command.match) if command.match else None
+            block = block_of(self.log(), command.at, command.count, match, ahead=command.ahead)
+            return replace(block, generation=GENERATION)
+        if isinstance(command, FindLogTime):
+            return place_of(self.log(), command.clock)
         if isinstance(command, Forecast):
             return {"stages": [], "total": {"seconds": 1020.0, "bytes": 6_000_000_000, "cost": 0.0}}
         if isinstance(command, TrustHostKey):
@@ -160,18 +172,16 @@ class MockSource:
         return Started((f"local-{command.through}-3f9c",), ())
 
     def snapshot(self) -> Snapshot:
-        elapsed = self._clock() - self._started
-        # A flood renews the picture as often as control would at most: 10 times a second.
-        beat = int(elapsed * (10.0 if self._flood else self._rate))
+        beat = int((self._clock() - self._started) * self._beats)
         version = 1 + beat + 1000 * self._changes
         if self._made[0] != version:
-            self._made = (version, self._picture(version, beat / (10.0 if self._flood else self._rate)))
+            self._made = (version, self._picture(version, beat / self._beats))
         return self._made[1]
 
     def _picture(self, version: int, elapsed: float) -> Snapshot:
         if self.scene == "empty":
             return Snapshot(version=version)
-        step = FIRST_STEP + int(elapsed * 5) if self.scene not in ("first", "connecting") else 0
+        step = self._step()
         return Snapshot(
             version=version,
             campaign="local" if self.scene in ("first", "cpu") else "qwen3-8b",
@@ -180,9 +190,14 @@ class MockSource:
             host=self._host(elapsed),
             stages=self._stages(step, elapsed),
             series=self._series(step),
-            log=self._log(step, elapsed),
+            log=self.log().view(self._log_of),
             events=self._events(),
         )
+
+    def _step(self) -> int:
+        """Where the made-up training is; 0 before it."""
+        beat = int((self._clock() - self._started) * self._beats) / self._beats
+        return FIRST_STEP + int(beat * 5) if self.scene not in ("first", "connecting") else 0
 
     def _link(self, elapsed: float) -> LinkState:
         fixed = {"reconnecting": LinkState.RECONNECTING, "stale": LinkState.STALE,
@@ -232,10 +247,13 @@ class MockSource:
             view = StageView(name, stage.title, RunState.BLOCKED, blocked_by=tuple(waits[-1:]) or ("setup",))
             if self.scene in ("first", "connecting"):
                 view = replace(view, state=RunState.READY, blocked_by=()) if name == "setup" else view
+            elif not stage.built:
+                view = replace(view, remark="not built yet")
             elif name in _FINISHED or self.scene == "done":
                 seconds = _FINISHED.get(name, (904, ""))[0]
                 view = replace(view, state=RunState.DONE, fresh=True, blocked_by=(), elapsed=float(seconds),
-                               attempt=1, run=f"qwen3-8b-{name}-51c0", summary=_summary(name))  # fmt: skip
+                               attempt=1, run=f"qwen3-8b-{name}-51c0", summary=_summary(name),
+                               output=f"/data/eagle3/qwen3-8b/{name}/51c0")  # fmt: skip
             elif name == "train" and self.scene == "refused":
                 view = replace(view, state=RunState.READY, blocked_by=())
             elif name == "train":
@@ -280,26 +298,17 @@ class MockSource:
                 "train/gradient_norm": norm_at}  # fmt: skip
         return {name: tuple((float(at), value(at)) for at in steps) for name, value in made.items()}
 
-    def _log(self, step: int, elapsed: float) -> LogView:
-        if not step:
-            return LogView()
+    def log(self) -> MockLog:
+        """The log as it stands: a line every five steps, or as many a second as the flood has."""
         if self._flood:
-            first = int(elapsed * self._flood)
-            lines = tuple(f"line {first + index:>9} step={step} loss={loss_at(step):.3f}" for index in range(1000))
-            return LogView(self._log_of, 1, first * 40, lines)
-        made = tuple(self._log_line(at) for at in range(max(50, step - 1000), step + 1, 5))
-        return LogView(self._log_of, 1, 8_800_000 + step, made)
+            return MockLog(1000 + int((self._clock() - self._started) * self._flood), _flood_line)
+        if self.scene in ("first", "connecting", "empty"):
+            return MockLog(0, _flood_line)
+        return MockLog(self._step() // 5, self._log_line)
 
-    def _log_line(self, step: int) -> str:
-        at = time.strftime("%H:%M:%S", time.localtime(self._wall() - (FIRST_STEP - step) / 5))
-        if step % 300 == 0:
-            return f"{at} ckpt saved step_{step} (2.1 GiB) in 3.{step // 300 % 9}s"
-        if step % 950 == 0:
-            return f"{at} WARN grad norm 2.4 clipped to 1.0 at step {step}"
-        return (
-            f"{at} step={step} loss={loss_at(step):.3f} acc_len={length_at(step):.2f} lr=8.1e-05 "
-            f"tok/s={41_200 + _wave(step, 170, 2_400):.0f}"
-        )
+    def _log_line(self, number: int) -> str:
+        step = 5 * (number + 1)
+        return _training_line(step, self._wall_started + (step - FIRST_STEP) / 5)
 
     def _events(self) -> tuple[Event, ...]:
         if self.scene in ("first", "connecting"):
@@ -313,6 +322,23 @@ class MockSource:
             Event(now - 186, "train", "loss spike 2.31 at step 17950 (3.1 sigma)", "warning"),
             Event(now - 2, "train", "checkpoint step_18300, 2.1 GiB", "ok"),
         )
+
+
+def _flood_line(number: int) -> str:
+    return f"line {number:>9} step={number // 100} loss={loss_at(number // 100):.3f}"
+
+
+@lru_cache(maxsize=8192)
+def _training_line(step: int, wall: float) -> str:
+    at = time.strftime("%H:%M:%S", time.localtime(wall))
+    if step % 300 == 0:
+        return f"{at} ckpt saved step_{step} (2.1 GiB) in 3.{step // 300 % 9}s"
+    if step % 950 == 0:
+        return f"{at} WARN grad norm 2.4 clipped to 1.0 at step {step}"
+    return (
+        f"{at} step={step} loss={loss_at(step):.3f} acc_len={length_at(step):.2f} lr=8.1e-05 "
+        f"tok/s={41_200 + _wave(step, 170, 2_400):.0f}"
+    )
 
 
 def _summary(stage: str) -> dict[str, Any]:

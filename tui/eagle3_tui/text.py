@@ -37,7 +37,8 @@ _INVISIBLE = {
 
 def cut(text: str, limit: int = LINE_LIMIT) -> str:
     """``text``, or its first ``limit`` characters and how many more there are."""
-    return text if len(text) <= limit else f"{text[:limit]}…+{len(text) - limit}"
+    # A little longer is a line that control has cut and that says so itself.
+    return text if len(text) <= limit + 20 else f"{text[:limit]}…+{len(text) - limit}"
 
 
 def last_frame(line: str) -> str:

@@ -30,6 +30,9 @@ async def start(campaign: Campaign, through: str, only: bool, restart: bool, acc
     await campaign.fresh_survey()
     fresh = campaign.survey.fresh(campaign.plan)
     stages = stages_to_run(campaign.plan, through, fresh - {through} if restart else fresh, only=only)
+    missing = [planned.name for planned in stages if not STAGES[planned.name].built]
+    if missing:
+        raise FindingError(error("stage_not_built", f"{missing[0]} has no program yet.", path=missing[0]))
     running = {planned.name for planned in stages}
     fresh_names = tuple(name for name in campaign.plan.needed(through) if name not in running)
     if not stages:
@@ -216,3 +219,21 @@ def view_of(campaign: Campaign, stage: str) -> StageView:
         if view.name == stage:
             return view
     raise FindingError(error("stage_unknown", f"There is no stage '{stage}'.", path=stage, expected=list(STAGES)))
+
+
+def attempt_of(campaign: Campaign, stage: str, attempt: int) -> tuple[StageView, int]:
+    """A stage's view and the number of the attempt that is asked for; 0 is the newest. Raises FindingError."""
+    view = view_of(campaign, stage)
+    numbers = [run["attempt"] for run in campaign.survey.runs if run["run"] == view.run]
+    wanted = attempt or view.attempt
+    if wanted not in numbers or campaign.following is None:
+        raise FindingError(
+            error(
+                "run_absent",
+                f"{stage} has no attempt {wanted}." if wanted else f"{stage} has not run yet.",
+                path=stage,
+                expected=sorted(numbers),
+                actual=attempt,
+            )
+        )
+    return view, wanted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import time
 from dataclasses import asdict
@@ -13,9 +12,6 @@ from eagle3_backend.control.campaign import Campaign
 from eagle3_backend.control.chain import build_spec, stages_to_run
 from eagle3_backend.control.script import render
 from eagle3_backend.control.snapshot import StageView
-from eagle3_backend.findings import FindingError, error
-from eagle3_backend.remote.link import LinkLost
-from eagle3_backend.runs.loglines import LogLines
 from eagle3_backend.runs.series import downsample
 from eagle3_backend.states import LinkState
 
@@ -60,48 +56,9 @@ def _stage(view: StageView) -> dict[str, Any]:
     }
 
 
-async def logs(campaign: Campaign, command: commands.Logs) -> dict[str, Any]:
-    """The answer to `Logs`. Raises FindingError `run_absent`."""
-    view, attempt = _attempt(campaign, command.stage, command.attempt)
-    offset = command.offset
-    if offset is None:
-        end = await _read(campaign, view.run, attempt, 0, 0)
-        offset = max(0, int(end["size"]) - command.length)
-    answer = await _read(campaign, view.run, attempt, offset, command.length)
-    data = base64.b64decode(answer["data"])
-    begin = data.find(b"\n") + 1 if command.offset is None and offset > 0 else 0
-    parser = LogLines()
-    lines = parser.feed(data[begin:])
-    return {
-        "stage": command.stage,
-        "run": view.run,
-        "attempt": attempt,
-        "generation": answer["generation"],
-        "offset": offset,
-        "next_offset": offset + data.rfind(b"\n") + 1 if b"\n" in data else offset,
-        "size": answer["size"],
-        "lines": lines,
-        "partial": parser.partial,
-        "data": data,
-    }
-
-
-async def _read(campaign: Campaign, run: str, attempt: int, offset: int, length: int) -> dict[str, Any]:
-    """From the host; without a link, what the laptop has of it."""
-    try:
-        return await campaign.session.request(
-            "read", run=run, attempt=attempt, file="output.log", offset=offset, length=length
-        )
-    except LinkLost:
-        assert campaign.following is not None
-        segments = campaign.following.segments(run, attempt)
-        data = base64.b64encode(segments.read(offset, length)).decode()
-        return {"generation": segments.generation(), "offset": offset, "data": data, "size": segments.end() or 0}
-
-
 def metrics(campaign: Campaign, command: commands.Metrics) -> dict[str, Any]:
     """The answer to `Metrics`, from the laptop's copy."""
-    view, attempt = _attempt(campaign, command.stage, command.attempt)
+    view, attempt = acts.attempt_of(campaign, command.stage, command.attempt)
     assert campaign.following is not None
     series = campaign.store.series(campaign.following.key(view.run, attempt))
     chosen = {name: points for name, points in series.items() if not command.names or name in command.names}
@@ -114,23 +71,6 @@ def metrics(campaign: Campaign, command: commands.Metrics) -> dict[str, Any]:
             for name, points in chosen.items()
         },
     }
-
-
-def _attempt(campaign: Campaign, stage: str, attempt: int) -> tuple[StageView, int]:
-    view = acts.view_of(campaign, stage)
-    numbers = [run["attempt"] for run in campaign.survey.runs if run["run"] == view.run]
-    wanted = attempt or view.attempt
-    if wanted not in numbers or campaign.following is None:
-        raise FindingError(
-            error(
-                "run_absent",
-                f"{stage} has no attempt {wanted}." if wanted else f"{stage} has not run yet.",
-                path=stage,
-                expected=sorted(numbers),
-                actual=attempt,
-            )
-        )
-    return view, wanted
 
 
 def _number(value: float) -> float | None:
@@ -197,7 +137,7 @@ def _check(area: str, name: str, level: str, message: str, fix: str = "") -> dic
 
 async def endpoint(campaign: Campaign) -> dict[str, Any]:
     """The answer to `Endpoint`. Raises LinkLost, FindingError."""
-    view, attempt = _attempt(campaign, "serve", 0)
+    view, attempt = acts.attempt_of(campaign, "serve", 0)
     content = await campaign.session.request("endpoint", run=view.run, attempt=attempt)
     port = await campaign.session.tunnel(int(content["port"]))
     return {

@@ -102,6 +102,32 @@ class Logs:
 
 
 @dataclass(frozen=True)
+class ReadLog:
+    """Lines of a stored log. Answer: `runs.logreader.LogBlock`. Raises FindingError.
+
+    ``count`` lines that end at ``at`` (None: the end), or with ``ahead`` begin there; with ``match`` only lines that
+    match the regular expression, however far away. ``fetch`` first brings what lies there from the host.
+    """
+
+    stage: str
+    attempt: int = 0
+    at: int | None = None
+    ahead: bool = False
+    count: int = 400
+    match: str = ""
+    fetch: bool = False
+
+
+@dataclass(frozen=True)
+class FindLogTime:
+    """Where the first line at or after a time of day begins ("14:02"). Answer: its offset. Raises FindingError."""
+
+    stage: str
+    attempt: int
+    clock: str
+
+
+@dataclass(frozen=True)
 class Metrics:
     """Stored series of a stage's attempt. ``names`` empty: all; ``columns`` 0: every point, else two points a column.
 
@@ -176,6 +202,8 @@ Command = (
     | TrustHostKey
     | Status
     | Logs
+    | ReadLog
+    | FindLogTime
     | Metrics
     | Doctor
     | DryRun

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.control import acts, answers, commands, hosts
+from eagle3_backend.control import acts, answers, commands, hosts, logs
 from eagle3_backend.control.campaign import Campaign, link_lost
 from eagle3_backend.control.snapshot import Event, Snapshot
 from eagle3_backend.findings import FindingError, error
@@ -105,7 +105,11 @@ class Desk:
             case commands.Status():
                 return answers.status(campaign)
             case commands.Logs():
-                return await answers.logs(campaign, command)
+                return await logs.stretch(campaign, command)
+            case commands.ReadLog():
+                return await logs.read(campaign, command)
+            case commands.FindLogTime():
+                return await logs.find_time(campaign, command)
             case commands.Metrics():
                 return answers.metrics(campaign, command)
             case commands.Doctor():

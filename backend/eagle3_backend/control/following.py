@@ -14,7 +14,7 @@ from eagle3_backend.control.snapshot import Event, LogView
 from eagle3_backend.findings import FindingError
 from eagle3_backend.runs.follower import Gateway, JournalFollower, LogFollower, StartOver
 from eagle3_backend.runs.lines import Line
-from eagle3_backend.runs.loglines import LogLines
+from eagle3_backend.runs.loglines import LogLine, LogLines
 from eagle3_backend.runs.segments import Segments
 from eagle3_backend.runs.store import Key, Store
 
@@ -40,32 +40,39 @@ class LogTail:
         self.stage = stage
         self.key = key
         self.segments = segments
-        self._lines: deque[str] = deque(maxlen=VIEW_LINES)
+        self._lines: deque[LogLine] = deque(maxlen=VIEW_LINES)
         self._parser = LogLines()
         self._end: int | None = None
+        self._generation = segments.generation()
         self._view: LogView | None = None
         offset, data = segments.tail(VIEW_BYTES)
         if data:
             self.take(offset, data)
 
     def take(self, offset: int, data: bytes) -> None:
-        """Bytes at ``offset``; the first stretch may begin within a line, which is left out."""
-        end = offset + len(data)
-        if self._end is None and offset > 0:
-            data = data[data.find(b"\n") + 1 :]
-        elif self._end is not None and offset != self._end:
-            self._lines.append(f"… skipped {offset - self._end} bytes")
-            self._parser = LogLines()
-        self._end = end
+        """Bytes at ``offset``, after they were stored; a stretch may begin within a line, which is left out."""
+        generation = self.segments.generation()
+        if generation != self._generation:
+            self._generation, self._end = generation, None
+            self._lines.clear()
+        if self._end is not None and offset < self._end:
+            offset, data = self._end, data[self._end - offset :]
+        if offset != (self._end or 0):
+            before, begin = self._end or 0, data.find(b"\n") + 1
+            offset, data = offset + begin, data[begin:]
+            self._lines.append(LogLine(before, offset, "", "skipped"))
+            self._end = None
+        if self._end is None:
+            self._parser = LogLines(offset, colours=True)
+        self._end = offset + len(data)
         self._view = None
-        self._lines.extend(self._parser.feed(data))
+        self._lines.extend(self._parser.take(data))
 
     def view(self) -> LogView:
         """The same object as long as nothing came."""
         if self._view is None:
-            partial = self._parser.partial
-            lines = (*self._lines, partial) if partial else tuple(self._lines)
-            self._view = LogView(self.stage, self.key.attempt, self._end or 0, lines[-VIEW_LINES:])
+            lines = (*self._lines, *self._parser.rest())[-VIEW_LINES:]
+            self._view = LogView(self.stage, self.key.attempt, self._end or 0, lines, self._generation)
         return self._view
 
 

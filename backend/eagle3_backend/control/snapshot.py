@@ -7,6 +7,7 @@ from typing import Any
 
 from eagle3_backend.findings import Finding
 from eagle3_backend.pipeline.stages import needed
+from eagle3_backend.runs.loglines import LogLine
 from eagle3_backend.states import LinkState, RunState
 
 
@@ -92,12 +93,16 @@ class StageView:
 
 @dataclass(frozen=True)
 class LogView:
-    """The tail of a stage's log, decoded and split, newest last; remote text, never markup."""
+    """The tail of a stage's log, decoded and split, newest last; remote text with its colours, never markup.
+
+    ``generation`` is one life of the log file on its host: with another one, places in the log mean something else.
+    """
 
     stage: str = ""
     attempt: int = 0
     bytes: int = 0
-    lines: tuple[str, ...] = ()
+    lines: tuple[LogLine, ...] = ()
+    generation: str = ""
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,8 @@ def _state(
         return state, remark
     if was_done:
         return RunState.DONE, ""
+    if not stage.built:
+        return RunState.BLOCKED, "not built yet"
     gone = "its artifact is gone" if state is RunState.DONE else ""
     return (RunState.BLOCKED if blocked_by else RunState.READY), gone
 

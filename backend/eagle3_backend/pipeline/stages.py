@@ -14,7 +14,8 @@ class Stage:
 
     ``reads`` are the stages whose artifacts it takes (they enter its fingerprint); ``after`` must be done first without
     entering it. ``makes`` is the artifact's kind, None for a service. ``environment`` names the interpreter: ``host``
-    is the agent's own. ``version`` is raised by hand when the same parameters give another output.
+    is the agent's own. ``version`` is raised by hand when the same parameters give another output. What is not ``built``
+    has a place in the pipeline and no program yet.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Stage:
     resumes: bool = False
     after: Tuple[str, ...] = ("setup",)
     version: int = 1
+    built: bool = True
 
     def reads_of(self, parameters: p.StageParameters) -> Tuple[str, ...]:
         """What it takes with these parameters: an adopted drafter stands on the target alone."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from textual.screen import Screen
+from textual.widget import Widget
 
 from eagle3_backend.control.commands import Resume, Start, Stop
 from eagle3_backend.control.snapshot import Snapshot
 from eagle3_tui.rules import RULES
 from eagle3_tui.widgets.footer import FooterBar, Hints
 from eagle3_tui.widgets.header import HeaderBar
+from eagle3_tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
     from eagle3_tui.app import Panel
@@ -77,6 +79,28 @@ class PanelScreen(Screen[None]):
     def on_screen_resume(self) -> None:
         if self.is_composed:
             self.show(self.panel.picture)
+
+    def go_back(self) -> None:
+        """One layer out: of what the focused pane holds first, then of the screen."""
+        step_out = getattr(self.focused, "step_out", None)
+        if step_out is None or not step_out():
+            self.leave()
+
+    def leave(self) -> None:
+        self.dismiss()
+
+    def ask_line(self, prompt: Prompt) -> None:
+        """Let a line be typed in the place of the footer."""
+        if not self.query(Prompt):
+            self.query_one(FooterBar).display = False
+            self.mount(prompt)
+
+    def line_done(self, back_to: Widget | None) -> None:
+        """The line is gone: the footer is seen again, and whoever asked has the focus."""
+        self.query_one(FooterBar).display = True
+        if back_to is not None and back_to.is_attached:
+            back_to.focus()
+        self.hint()
 
     def _refused(self, act: str) -> bool:
         reason = RULES[act](self.panel.picture, self.stage)

@@ -28,7 +28,7 @@ CHART_SECONDS = 1.0
 class Dashboard(PanelScreen):
     """Hands each widget its part of the snapshot; where they stand is said by the style sheet alone."""
 
-    BINDINGS = bindings("run", "dashboard")
+    BINDINGS = bindings("run")
     AUTO_FOCUS = "Pipeline"
 
     def __init__(self) -> None:
@@ -100,6 +100,9 @@ class Dashboard(PanelScreen):
     def on_pipeline_selected(self) -> None:
         self.query_one(Details).show(self.panel.picture.stage(self.stage))
         self.hint()
+
+    def leave(self) -> None:
+        """There is nothing further out; q leaves the panel."""
 
     def action_open_stage(self) -> None:
         if not self.stage:

@@ -13,7 +13,7 @@ from eagle3_tui.widgets.footer import FooterBar
 from eagle3_tui.widgets.header import HeaderBar
 from eagle3_tui.widgets.scroller import Scroller
 
-_WHERE = {"pipeline": "in the pipeline", "log": "in a log", "stage": "in a stage", "dashboard": "on the dashboard"}
+_WHERE = {"pipeline": "in the pipeline", "log": "in a log"}
 _KEYS = 14
 
 
@@ -41,7 +41,6 @@ class Help(Scroller):
 
 
 class HelpScreen(PanelScreen):
-    BINDINGS = bindings("stage")
     AUTO_FOCUS = "Help"
     stage = ""
     context = "help"
@@ -50,6 +49,3 @@ class HelpScreen(PanelScreen):
         yield HeaderBar(id="header")
         yield Help(classes="panel")
         yield FooterBar(id="footer")
-
-    def action_back(self) -> None:
-        self.dismiss()

@@ -68,7 +68,7 @@ class Facts(Scroller):
 
 
 class StageScreen(PanelScreen):
-    BINDINGS = bindings("run", "stage")
+    BINDINGS = bindings("run")
     AUTO_FOCUS = "Facts"
 
     def __init__(self, stage: str, log: str) -> None:
@@ -105,6 +105,6 @@ class StageScreen(PanelScreen):
             self.query_one(LogTail).show(snapshot.log)
         super().show(snapshot)
 
-    def action_back(self) -> None:
+    def leave(self) -> None:
         self.panel.ask(FollowLog(self._log))
-        self.dismiss()
+        super().leave()

@@ -82,6 +82,7 @@ _UNICODE = {
     "axis": "┤",
     "corner": "└",
     "to": "→",
+    "rule": "─",
 }
 _ASCII = {
     "ok": "+",
@@ -101,6 +102,7 @@ _ASCII = {
     "axis": "|",
     "corner": "+",
     "to": "->",
+    "rule": "-",
 }
 
 _RUN = {
@@ -141,6 +143,7 @@ class Look:
         colours = {role: getattr(palette, role) for role in palette.__dataclass_fields__}
         self._styles = {role: Style(color=colour) for role, colour in colours.items()}
         self._styles |= {f"{role} bold": style + Style(bold=True) for role, style in self._styles.items()}
+        self._styles["found"] = Style(reverse=True, bold=True)
 
     def style(self, role: str) -> Style:
         return self._styles[role]

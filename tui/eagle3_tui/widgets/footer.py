@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from eagle3_tui.keymap import CONTEXTS, Key, in_scope, name_of
+from eagle3_tui.keymap import CONTEXTS, ROOTS, Key, in_scope, name_of
 from eagle3_tui.text import fit
 from eagle3_tui.theme import Piece
 from eagle3_tui.widgets.picture import Picture
@@ -24,7 +24,9 @@ class Hints:
 
 def chosen(context: str, width: int) -> list[Key]:
     """The footer keys of ``context`` that fit ``width``: by rank what is kept, in the table's order how it is shown."""
-    shown = [key for key in in_scope(*CONTEXTS.get(context, ("all",))) if key.footer]
+    outermost = context in ROOTS
+    known = in_scope(*CONTEXTS.get(context, ("all",)))
+    shown = [key for key in known if key.footer and not (outermost and key.id == "back")]
     kept: list[Key] = []
     used = 1
     for key in sorted(shown, key=lambda one: one.footer):

@@ -1,152 +1,67 @@
-"""The log tail: only the visible lines are styled, remote text stays text, following stops on scrolling up."""
+"""What can be done in a log: follow, search, filter, wrap, jump to a time or to an error, load, select, copy."""
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from rich.ansi import AnsiDecoder
-from rich.style import Style
-from rich.text import Text
-from textual.geometry import Size
-from textual.scroll_view import ScrollView
-from textual.strip import Strip
-
-from eagle3_backend.control.snapshot import LogView
+from eagle3_backend.control.commands import FindLogTime, ReadLog
+from eagle3_backend.findings import FindingError
+from eagle3_backend.runs.logreader import LOUD, LogBlock, Matcher
 from eagle3_tui.bindings import bindings
-from eagle3_tui.text import LINE_LIMIT, clean, cut, last_frame, shorten, size, split_colours, visible
-
-if TYPE_CHECKING:
-    from eagle3_tui.app import Panel
-
-_LOUD = re.compile(r"\b(?:(ERROR|CRITICAL|FATAL|Traceback)|(WARN(?:ING)?))\b")
-_PLAIN = Style(conceal=False, blink=False, blink2=False)
+from eagle3_tui.widgets.logpane import LogPane, words_of
+from eagle3_tui.widgets.logtext import plain
 
 
-def styled(line: str, ascii_only: bool = False) -> Text:
-    """A raw log line as text with its colours; nothing else of it reaches the terminal as a command."""
-    return _styled(cut(last_frame(line)), ascii_only)
-
-
-@lru_cache(maxsize=1024)
-def _styled(line: str, ascii_only: bool) -> Text:
-    if "\x1b" not in line:
-        text = Text(visible(line), end="")
-    else:
-        parts = [(codes, visible(part)) for codes, part in split_colours(line)]
-        text = AnsiDecoder().decode_line("".join(f"\x1b[{codes}m{part}" if codes else part for codes, part in parts))
-        text.stylize(_PLAIN)
-    if ascii_only:
-        text.plain = text.plain.encode("ascii", "replace").decode()
-    return text
-
-
-def loudness(line: str) -> str:
-    """The role of a line by the level it names, or an empty string."""
-    found = _LOUD.search(line[:200])
-    return "" if found is None else "bad" if found.group(1) else "warn"
-
-
-class LogTail(ScrollView, can_focus=True):
-    """Shows `LogView`s of one stage at a time."""
+class LogTail(LogPane):
+    """The keys of a log."""
 
     BINDINGS = bindings("log", "list", "scroll")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.part = LogView()
-        self.follow = True
+        self._filter: Matcher | None = None
+        self._filter_text = ""
+        self._search: Matcher | None = None
+        self._search_text = ""
+        self._hit: int | None = None
+        self._anchor = self._cursor = 0
 
     @property
-    def panel(self) -> Panel:
-        return cast("Panel", self.app)
+    def filter_text(self) -> str:
+        return self._filter_text
 
-    def on_mount(self) -> None:
-        self._retitle()
+    def _facts(self) -> list[str]:
+        facts = super()._facts()
+        if self.chosen is not None:
+            facts.append(f"{len(self._chosen_lines())} lines selected")
+        if self._filter_text:
+            more = "" if self.window.first else "+"
+            facts += [f"only /{self._filter_text}/", f"{len(self.window.lines)}{more} hits"]
+        if self._search_text:
+            facts.append(f"/{self._search_text}")
+        return facts
 
-    def show(self, part: LogView) -> None:
-        before = self.part
-        if part is before or part == before:
-            return
-        self.part = part
-        same = (part.stage, part.attempt) == (before.stage, before.attempt)
-        if not same:
-            self.follow = True
-        self._measure()
-        if self.follow:
-            self._to_end()
-        elif same and (gone := _dropped(before.lines, part.lines)):
-            self.scroll_to(y=max(0, self.scroll_offset.y - gone), animate=False, immediate=True)
-        self._retitle()
-        self.refresh()
-
-    def _measure(self) -> None:
-        # Twice the length bounds the cells; measuring every line exactly would cost more than drawing them.
-        widest = max(
-            (min(len(line), LINE_LIMIT + 12) * (1 if line.isascii() else 2) for line in self.part.lines), default=0
-        )
-        self.virtual_size = Size(widest, len(self.part.lines))
-
-    def _retitle(self) -> None:
-        if not self.size:
-            return
-        look, part = self.panel.look, self.part
-        facts = ["Log", clean(part.stage, 32), f"attempt {part.attempt}" if part.attempt else ""]
-        facts.append(size(part.bytes) if part.bytes else "")
-        facts.append(f"follow {look.glyph('down')}" if self.follow else "f follows")
-        words = look.remote(shorten(look.joined(facts), max(1, self.outer_size.width - 6), look.glyph("more")))
-        if self.border_title is None or Text(words).plain != self._words:
-            self._words = words
-            self.border_title = Text(words)  # a Text is never read as markup
-
-    _words = ""
-
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        super().watch_scroll_y(old_value, new_value)
-        at_end = new_value >= self.max_scroll_y
-        if at_end != self.follow and self.is_attached:
-            self.follow = at_end
-            self._retitle()
-
-    def on_resize(self) -> None:
-        self._retitle()
-        if self.follow:
-            self._to_end()
-
-    def _to_end(self) -> None:
-        # Forced: the scrollbar that would allow it comes with the next layout only.
-        self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
-
-    def render_line(self, y: int) -> Strip:
-        width = self.scrollable_content_region.width
-        base = self.visual_style.rich_style
-        x, top = self.scroll_offset
-        index = y + top
-        if not self.part.lines and y == 0:
-            words = "no output yet" if self.part.stage else "no log yet"
-            return Strip(self.panel.look.line((words, "dim")).render(self.app.console)).apply_style(base)
-        if index >= len(self.part.lines):
-            return Strip.blank(width, base)
-        line = self.part.lines[index]
-        if role := loudness(line):
-            base += self.panel.look.style(role)
-        text = styled(line, self.panel.look.ascii_only)
-        strip = Strip(text.render(self.app.console)).apply_style(base)
-        return strip.crop_extend(x, x + width, base)
+    # Moving
 
     def action_follow(self) -> None:
         """Follow the end, or stay where the log is now."""
-        self.follow = not self.follow
         if self.follow:
-            self._to_end()
-        self._retitle()
+            self.follow = False
+            self._retitle()
+        else:
+            self.action_last()
 
     def action_up(self) -> None:
-        self.scroll_up(animate=False)
+        self._step(-1)
 
     def action_down(self) -> None:
-        self.scroll_down(animate=False)
+        self._step(1)
+
+    def _step(self, lines: int) -> None:
+        if self.chosen is not None:
+            self._extend_choice(lines)
+        else:
+            self.scroll_relative(y=lines, animate=False)
 
     def action_left(self) -> None:
         self.scroll_to(x=self.scroll_offset.x - 8, animate=False)
@@ -161,17 +76,201 @@ class LogTail(ScrollView, can_focus=True):
         self.scroll_page_down(animate=False)
 
     def action_first(self) -> None:
-        self.scroll_home(animate=False)
+        """To the beginning of the log, which may be far before what is held."""
+        if self.window.first or not self.window.lines:
+            self.scroll_home(animate=False)
+            return
+        self.follow = False
+        self._aim = 0
+        self.read("replace", 0)
 
     def action_last(self) -> None:
+        if not self.window.last:
+            self._reload_tail()
         self.follow = True
         self._to_end()
         self._retitle()
 
+    def _reload_tail(self) -> None:
+        """Back to the newest lines: those of the snapshot, or under a filter the newest that match."""
+        self.window.clear()
+        self._widest = 0
+        if self._filter is not None:
+            self.read("replace", None)
+            return
+        gone = self.window.take_tail(self.part, stay=False)
+        self._after_change(self.part.lines, gone)
 
-def _dropped(before: tuple[str, ...], after: tuple[str, ...]) -> int:
-    """How many lines left at the front. Control hands the same string objects on, so identity finds the place."""
-    if not after:
-        return 0
-    first = after[0]
-    return next((index for index, line in enumerate(before) if line is first), 0)
+    def action_wrap(self) -> None:
+        index = self.line_at(self.scroll_offset.y)
+        self.wrap = not self.wrap
+        self._measure(())
+        self.scroll_to(x=0, animate=False, immediate=True)
+        if self.follow:
+            self._to_end()
+        else:
+            self.scroll_to(y=self.row_of(index), animate=False, immediate=True, force=True)
+        self.refresh()
+
+    # Search and filter
+
+    def action_search(self) -> None:
+        self.panel.ask_line("/", self._search_text, self._begin_search, "search in the log: a regular expression")
+
+    def _begin_search(self, text: str) -> None:
+        self._search_text = text
+        try:
+            self._search = Matcher(text) if text else None
+        except FindingError as problem:
+            self._search = None
+            self.panel.notice(words_of(problem), "bad")
+        self.found = self._search.pattern if self._search else None
+        self._hit = None
+        self.refresh()
+        if self._search is not None:
+            self._look_for(self._search, text, ahead=False, here=True)
+        self._retitle()
+
+    def action_find_next(self) -> None:
+        if self._search is not None:
+            self._look_for(self._search, self._search_text, ahead=True)
+
+    def action_find_previous(self) -> None:
+        if self._search is not None:
+            self._look_for(self._search, self._search_text, ahead=False)
+
+    def action_next_loud(self) -> None:
+        self._look_for(Matcher(LOUD), LOUD, ahead=True)
+
+    def action_previous_loud(self) -> None:
+        self._look_for(Matcher(LOUD), LOUD, ahead=False)
+
+    def _look_for(self, match: Matcher, text: str, *, ahead: bool, here: bool = False) -> None:
+        """To the next or previous line that matches: among the lines at hand, else anywhere in the log."""
+        lines = self.window.lines
+        at = self._place_of_hit(ahead, here)
+        places = range(at + 1, len(lines)) if ahead else range(at - 1, -1, -1)
+        for index in places:
+            if lines[index].kind in ("", "partial") and match(lines[index].text):
+                self._go_to_hit(lines[index].offset)
+                return
+        if (self.window.last if ahead else self.window.first) or not self.part.stage:
+            self.panel.notice("nothing further on" if ahead else "nothing before this")
+            return
+        asked = ReadLog(
+            self.part.stage, self.part.attempt, self.window.end if ahead else self.window.start, ahead, 1, text
+        )
+
+        def come(block: LogBlock) -> None:
+            hits = [line for line in block.lines if line.kind != "skipped"]
+            if hits:
+                self._go_to_hit((hits[0] if ahead else hits[-1]).offset)
+            else:
+                self.panel.notice("nothing further on" if ahead else "nothing before this")
+
+        self.panel.notice("searching")
+        self.panel.inquire(asked, come, lambda problem: self.panel.notice(words_of(problem), "bad"))
+
+    def _place_of_hit(self, ahead: bool, here: bool) -> int:
+        """Index of the line from which a search goes on: the last hit if it is in view, else an edge of the view."""
+        top, height = self.scroll_offset.y, self.room.height
+        first, last = self.line_at(top), min(len(self.window.lines) - 1, self.line_at(top + height - 1))
+        hit = self.window.index_of(self._hit) if self._hit is not None else None
+        if hit is not None and first <= hit <= last and not here:
+            return hit
+        return first - 1 if ahead else last + 1
+
+    def _go_to_hit(self, offset: int) -> None:
+        self._hit = offset
+        self.go_to(offset)
+
+    def action_filter(self) -> None:
+        self.panel.ask_line("&", self._filter_text, self._begin_filter, "only lines that match; empty shows all")
+
+    def _begin_filter(self, text: str) -> None:
+        try:
+            self._filter = Matcher(text) if text else None
+        except FindingError as problem:
+            self.panel.notice(words_of(problem), "bad")
+            return
+        self._filter_text = text
+        self.window.match = self._filter
+        self.chosen = None
+        self.follow = True
+        self._reload_tail()
+        self._after_change(())
+
+    def action_time(self) -> None:
+        self.panel.ask_line("time ", "", self._go_to_time, "14:02, 14:02:09 or 2026-11-29 14:02")
+
+    def _go_to_time(self, text: str) -> None:
+        if text.strip():
+            command = FindLogTime(self.part.stage, self.part.attempt, text)
+            self.panel.inquire(command, self.go_to, lambda problem: self.panel.notice(words_of(problem), "bad"))
+
+    def action_load(self) -> None:
+        """Bring the skipped part that is in view, or what is before the first line."""
+        lines = self.window.lines
+        top = self.line_at(self.scroll_offset.y)
+        bottom = self.line_at(self.scroll_offset.y + self.room.height)
+        rules = [line for line in lines[top : bottom + 1] if line.kind == "skipped"]
+        rules = rules or [line for line in reversed(lines[:top]) if line.kind == "skipped"][:1]
+        if rules:
+            self.read("fill", rules[0].end, fetch=True, rule=rules[0])
+        elif not self.window.first:
+            self.read("before", self.window.start)
+        else:
+            self.panel.notice("the log is here from its beginning on")
+
+    # Select and copy
+
+    def action_select(self) -> None:
+        """Begin to select at the last line in view, or leave it."""
+        if self.chosen is not None or not self.window.lines:
+            self.chosen = None
+        else:
+            self.follow = False
+            last = min(len(self.window.lines) - 1, self.line_at(self.scroll_offset.y + self.room.height - 1))
+            self._anchor = self._cursor = self.window.lines[last].offset
+            self.chosen = (self._anchor, self._cursor)
+        self._retitle()
+        self.refresh()
+
+    def _extend_choice(self, lines: int) -> None:
+        index = (self.window.index_of(self._cursor) or 0) + lines
+        index = min(max(0, index), len(self.window.lines) - 1)
+        self._cursor = self.window.lines[index].offset
+        self.chosen = (min(self._anchor, self._cursor), max(self._anchor, self._cursor))
+        row, top, height = self.row_of(index), self.scroll_offset.y, self.room.height
+        if not top <= row < top + height:
+            self.scroll_to(y=row if row < top else row - height + 1, animate=False, immediate=True, force=True)
+        self._retitle()
+        self.refresh()
+
+    def _chosen_lines(self) -> list[str]:
+        if self.chosen is None:
+            return []
+        first, last = self.chosen
+        return [plain(line.text) for line in self.window.lines if first <= line.offset <= last]
+
+    def text_to_copy(self) -> str:
+        """The selected lines, which are let go, or those in view."""
+        if self.chosen is not None:
+            text = "\n".join(self._chosen_lines())
+            self.action_select()
+            return text
+        top = self.line_at(self.scroll_offset.y)
+        bottom = self.line_at(self.scroll_offset.y + self.room.height - 1)
+        return "\n".join(plain(line.text) for line in self.window.lines[top : bottom + 1] if not line.kind)
+
+    def step_out(self) -> bool:
+        """Leave the innermost of selection, search and filter; False when there is none."""
+        if self.chosen is not None:
+            self.action_select()
+        elif self._search_text:
+            self._begin_search("")
+        elif self._filter_text:
+            self._begin_filter("")
+        else:
+            return False
+        return True

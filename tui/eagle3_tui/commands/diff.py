@@ -1,0 +1,89 @@
+"""`diff`: two drafters side by side, aligned by what their configs mean."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eagle3_tui.commands.campaign import JsonOption
+from eagle3_tui.commands.output import OK, REFUSED, clean, command
+
+if TYPE_CHECKING:
+    from eagle3_backend.drafter.diff import Row, Side
+
+VALUE = 44
+"""Most characters of a value in a line of text."""
+
+WORDS = {
+    "breaking": "breaks something",
+    "unknown": "unknown",
+    "harmless": "harmless",
+    "spelling": "other spelling",
+    "default": "by default",
+    "same": "same",
+}
+
+LeftArgument = Annotated[str, typer.Argument(metavar="A", help="A drafter's directory, or a config.json.")]
+RightArgument = Annotated[str, typer.Argument(metavar="B", help="The other drafter, or a reference config.")]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(metavar="T", help="The target's directory or config.json: it settles how layers are counted."),
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Every row, those that are the same too.")]
+
+
+def diff(
+    left: LeftArgument,
+    right: RightArgument,
+    target: TargetOption = None,
+    everything: AllOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two drafters by meaning, across layouts; exit 0 when they are equal in effect, 1 when not."""
+    from eagle3_backend.drafter.configfile import open_config
+    from eagle3_backend.drafter.diff import compare, summary
+    from eagle3_backend.drafter.reading import layout_of
+
+    with command(as_json) as output:
+        files = [open_config(path) for path in (left, right)]
+        goal = open_config(target) if target is not None else None
+        rows = compare(files[0].config, files[1].config, goal.config if goal is not None else None)
+        told = summary(rows)
+        findings = [finding for file in (*files, *([goal] if goal else [])) for finding in file.findings]
+        output.findings(findings)
+        shown = [row for row in rows if everything or row.kind.value != "same"]
+        sides = [{"path": file.path, "layout": layout_of(file.config)} for file in files]
+        data: dict[str, Any] = {
+            "left": sides[0],
+            "right": sides[1],
+            **told,
+            "rows": [row.to_json() for row in shown],
+            "findings": [finding.to_json() for finding in findings],
+        }
+        output.give(data, _text(sides, rows, shown, told["equal_in_effect"]))
+        raise typer.Exit(OK if told["equal_in_effect"] else REFUSED)
+
+
+def _text(sides: Sequence[dict[str, str]], rows: Sequence[Row], shown: Sequence[Row], equal: bool) -> str:
+    lines = [clean(f"{name:<5}  {side['path']} ({side['layout']})") for name, side in zip("AB", sides, strict=True)]
+    cells = [(row.kind.value, row.path, value(row.left), value(row.right), row.words) for row in shown]
+    if cells:
+        widths = [max(len(cell[column]) for cell in cells) for column in range(4)]
+        table = ["  ".join([*map(str.ljust, cell[:4], widths), cell[4]]).rstrip() for cell in cells]
+        lines += ["", *map(clean, table), ""]
+    counted = Counter(row.kind.value for row in rows)
+    lines.append(", ".join(f"{counted[kind]} {words}" for kind, words in WORDS.items() if counted[kind]))
+    lines.append("equal in effect" if equal else "not equal in effect")
+    return "\n".join(lines)
+
+
+def value(side: Side) -> str:
+    """One side of a row in few characters: as written, with what it is taken for where that is something else."""
+    written = json.dumps(side.written, ensure_ascii=False) if side.paths else "absent"
+    taken = json.dumps(side.value, ensure_ascii=False)
+    words = written if side.value is None or taken == written else f"{written} = {taken}"
+    return words if len(words) <= VALUE else f"{words[: VALUE - 1]}…"

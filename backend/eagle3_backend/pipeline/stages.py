@@ -66,7 +66,7 @@ _STAGES = (
         "vllm",
         True,
     ),
-    Stage("trace", "Decode profile", p.TraceParameters, ("target", "export"), "profile", "vllm", True),
+    Stage("trace", "Decode profile", p.TraceParameters, ("target", "export"), "profile", "vllm", True, built=False),
 )
 
 STAGES: Dict[str, Stage] = {stage.name: stage for stage in _STAGES}

@@ -1,14 +1,27 @@
-"""A terminal that is gone: the panel leaves by itself, even where its parent made it ignore SIGHUP."""
+"""Leaving for good reasons: a signal that asks for it, and a terminal that is gone, even where SIGHUP is ignored."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
+import signal
 import threading
 from collections.abc import Callable
+from typing import Any
 
 STATUS = 129
 """Exit status of a panel whose terminal is gone, as if SIGHUP had ended it: 128 + 1."""
+
+
+def leave_on_signals(leave: Callable[..., Any]) -> None:
+    """On the running loop: call ``leave(None, status)`` when a signal asks us to end, so that the screen is restored.
+
+    A signal that our parent made us ignore stays ignored.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, leave, None, 128 + number)
 
 
 def leave_with_terminal(descriptor: int, let_go: Callable[[], None]) -> None:

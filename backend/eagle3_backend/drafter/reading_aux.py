@@ -81,7 +81,7 @@ def _tell_unknown_target(fields: Fields, path: str, written: Ids, read: Ids, arc
         path=path,
         expected=list(read),
         actual=list(written),
-        fix="Name the target, or write the ids at the top level too.",
+        fix="Name the target (--target), or write the ids at the top level too.",
     )
 
 

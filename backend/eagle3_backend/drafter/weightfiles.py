@@ -204,11 +204,12 @@ class _Reader:
         except OSError as problem:
             self._findings.append(unreadable(folder, name, problem))
             return
-        for twice in sorted(tensors.keys() & self._tensors.keys())[:MAX_NAMES]:
-            message = (
-                f"{twice[:200]} is in {self._tensors[twice].file} and in {name}; readers differ in which they take."
-            )
+        doubled = sorted(tensors.keys() & self._tensors.keys())
+        for twice in doubled[:MAX_NAMES]:
+            message = f"{twice[:200]} is in {self._tensors[twice].file} and in {name}; readers differ in which they take."
             self._findings.append(error("tensor_duplicate", message, path=twice, fix="Remove one of them."))
+        for twice in doubled:
+            del tensors[twice]
         self._readable.add(name)
         self._tensors.update(tensors)
         self._metadata.update(metadata)

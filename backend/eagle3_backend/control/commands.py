@@ -187,6 +187,32 @@ class Hosts:
 
 
 @dataclass(frozen=True)
+class Attempts:
+    """Every attempt of the campaign that its host knows, of other parameters too, newest first.
+
+    Answer: {"attempts": [{"stage", "run", "attempt", "fingerprint", "state", "started"}, ...]}.
+    """
+
+
+@dataclass(frozen=True)
+class Specification:
+    """What an attempt was started with. Answer: its spec.json as an object. Raises FindingError."""
+
+    run: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """What a model directory on the host holds, from its config and the headers of its weights.
+
+    Answer: `drafter.inspection.Inspection.to_json`. What is wrong with its files is in its findings.
+    """
+
+    path: str
+
+
+@dataclass(frozen=True)
 class Endpoint:
     """Tunnel to the running ``serve``. Answer: {"base_url", "api_key", "port", "model"}."""
 
@@ -210,5 +236,8 @@ Command = (
     | Forecast
     | Rebind
     | Hosts
+    | Attempts
+    | Specification
+    | Inspect
     | Endpoint
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.control import acts, answers, commands, hosts, logs
+from eagle3_backend.control import acts, answers, commands, hosts, inspecting, logs
 from eagle3_backend.control.campaign import Campaign, link_lost
 from eagle3_backend.control.snapshot import Event, Snapshot
 from eagle3_backend.findings import FindingError, error
@@ -120,6 +120,12 @@ class Desk:
                 return await answers.forecast(campaign, through)
             case commands.Rebind(host, confirm):
                 return await hosts.rebind(campaign, host, confirm, self._before)
+            case commands.Attempts():
+                return inspecting.attempts(campaign)
+            case commands.Specification(run, attempt):
+                return await inspecting.specification(campaign, run, attempt)
+            case commands.Inspect(path):
+                return await campaign.session.request("inspect", path=path)
             case commands.Endpoint():
                 return await answers.endpoint(campaign)
         return None

@@ -1,0 +1,41 @@
+"""What can be looked at of a campaign's past: its attempts, and what each was started with."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from eagle3_backend.control.campaign import Campaign
+from eagle3_backend.findings import FindingError, error
+from eagle3_backend.pipeline.stages import STAGES
+
+LARGEST = 512 * 1024
+"""Bytes of a spec.json that are read; one with a whole chain behind it has some tens of kilobytes."""
+
+TOLD = ("stage", "run", "attempt", "fingerprint", "state", "started")
+
+
+def attempts(campaign: Campaign) -> dict[str, Any]:
+    """The answer to `Attempts`, from the newest survey: stages from the last on, each newest first."""
+    order = list(STAGES)
+    known = [run for run in campaign.survey.runs if run.get("stage") in STAGES]
+    known.sort(key=lambda run: (order.index(run["stage"]), run.get("started") or 0.0), reverse=True)
+    return {"attempts": [{name: run.get(name) for name in TOLD} for run in known]}
+
+
+async def specification(campaign: Campaign, run: str, attempt: int) -> dict[str, Any]:
+    """The answer to `Specification`. Raises LinkLost, FindingError."""
+    answer = await campaign.session.request(
+        "read", run=run, attempt=attempt, file="spec.json", offset=0, length=LARGEST
+    )
+    try:
+        found = json.loads(base64.b64decode(answer["data"]))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise FindingError(
+            error("specification_unreadable", f"The spec.json of {run}, attempt {attempt} cannot be read.", path=run)
+        )
+    found.pop("then", None)
+    return found

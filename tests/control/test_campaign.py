@@ -68,9 +68,14 @@ def test_progress_metrics_log_and_events_of_a_stage_at_work_are_in_the_snapshot(
     assert (view.state, view.total, view.unit, view.attempt) == (RunState.RUNNING, 4, "steps", 1)
     assert view.eta == pytest.approx(0.2) and view.elapsed is not None
     assert snapshot.series["train/loss"] == ((0.0, 1.0), (1.0, 0.5)) and view.metrics["train/loss"] == 0.5
-    assert snapshot.log.stage == "train" and [line.text for line in snapshot.log.lines] == ["train step 0", "train step 1"]
+    assert snapshot.log.stage == "train" and [line.text for line in snapshot.log.lines] == [
+        "train step 0",
+        "train step 1",
+    ]
     campaign.ask(control, FollowLog("vocab"))
-    assert wait_until(control, lambda now: now.log.stage == "vocab" and now.log.lines).log.lines[-1].text == "vocab step 3"
+    assert (
+        wait_until(control, lambda now: now.log.stage == "vocab" and now.log.lines).log.lines[-1].text == "vocab step 3"
+    )
     campaign.ask(control, FollowLog("bench"))
     assert wait_until(control, lambda now: now.log.stage == "bench").log.lines == ()
     hold.unlink()
@@ -325,10 +330,10 @@ def test_prompt_files_without_a_record_refuse_the_start_before_anything_is_built
 
 
 def test_only_environments_that_are_not_there_are_in_the_forecast(campaign):
-    campaign.write_profile('\n[environments.extra]\nset = "train-cpu"\n')
+    campaign.write_profile('\n[environments.sglang]\nset = "train-cpu"\n')
     control = campaign.control()
     (missing,) = campaign.ask(control, Forecast("setup"))["stages"]
-    marker = Path(marker_of("extra", "train-cpu", str(campaign.workspace)))
+    marker = Path(marker_of("sglang", "train-cpu", str(campaign.workspace)))
     marker.parent.mkdir(parents=True)
     marker.write_text("{}")
     (there,) = campaign.ask(control, Forecast("setup"))["stages"]

@@ -141,6 +141,22 @@ def test_attempts_of_a_replaced_machine_are_adopted_and_resumed(campaign, wait_u
     assert campaign.ask(later, Await("vocab")).summary == {**later.snapshot().stage("vocab").summary, "attempt": 2}
 
 
+def test_only_machines_that_were_met_under_the_name_are_declared_lost(campaign, wait_until):
+    hold = campaign.hold("vocab")
+    control = campaign.control()
+    campaign.ask(control, Start("vocab"))
+    run = wait_until(control, lambda now: now.stage("vocab").done == 2).stage("vocab").run
+    control.close()
+    hold.unlink()
+    kill_and_disown(campaign.workspace / ".eagle3" / "runs" / run / "1")
+    known = campaign.root / "config" / "hosts.toml"
+    known.write_text(known.read_text().replace("machines = [", 'machines = ["third-machine", '))
+    later = campaign.control()
+    planned = campaign.ask(later, Rebind("embedded", confirm=True))
+    assert planned["lost"] == ["third-machine"] and planned["adopted"] == []
+    assert wait_until(later, lambda now: now.stage("vocab").attempt == 1).stage("vocab").state is RunState.UNKNOWN
+
+
 def kill_and_disown(directory):
     """End an attempt as a power cut would, and make it one of a machine that is not this one."""
     record = json.loads((directory / "supervisor.json").read_text())

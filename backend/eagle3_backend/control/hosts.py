@@ -30,7 +30,7 @@ def known(config_dir: Path) -> list[dict[str, Any]]:
 
 
 def remember(config_dir: Path, campaign: Campaign) -> None:
-    """Write down a host that is live: its address, its identity now, and the workspaces used there."""
+    """Write down a host that is live: its address, the machines met under it, and the workspaces used there."""
     import tomlkit
 
     path, session = config_dir / FILE, campaign.session
@@ -41,8 +41,7 @@ def remember(config_dir: Path, campaign: Campaign) -> None:
         "address": profile.address,
         "transport": list(profile.transport),
         "user": profile.user,
-        "host_name": str(session.hello.get("host_name") or ""),
-        "boot_id": str(session.hello.get("boot_id") or ""),
+        "machines": sorted({*old.get("machines", ()), str(session.hello.get("host_name") or "")} - {""}),
         "workspaces": sorted({*old.get("workspaces", ()), session.workspace}),
         "seen": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
@@ -67,7 +66,9 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 async def rebind(campaign: Campaign, name: str, confirm: bool, before: dict[str, Any]) -> dict[str, Any]:
     """The answer to `Rebind`; ``before`` is what was known of the host. Raises LinkLost, FindingError.
 
-    The new key replaces the old one in known_hosts first; then the attempts of machines that are gone read as lost.
+    The new key replaces the old one in known_hosts first; then the attempts of machines that are gone read as lost:
+    of those that were met under this name, for other machines may be at work in a shared workspace. A laptop that met
+    none but the present one takes every other machine in this campaign for gone, and the answer names them first.
     """
     session = campaign.session
     if name != session.name:
@@ -92,12 +93,11 @@ async def rebind(campaign: Campaign, name: str, confirm: bool, before: dict[str,
     if not campaign.live:
         return answer
     await campaign.next_survey(look=True)
-    foreign = [run for run in campaign.survey.runs if _elsewhere(run)]
-    lost = {str(finding["actual"]) for run in foreign for finding in run["findings"] if finding["code"] == ELSEWHERE}
-    # Not the boot id that was known: other containers of the same machine share it, and they may be at work.
-    lost |= {str(before["host_name"])} if before.get("host_name") else set()
-    lost -= {str(session.hello.get("host_name"))}
-    answer["attempts"] = [f"{run['run']}/{run['attempt']}" for run in foreign]
+    here = str(session.hello.get("host_name"))
+    owners = {f"{run['run']}/{run['attempt']}": _elsewhere(run) for run in campaign.survey.runs if _elsewhere(run)}
+    met = {str(name) for name in before.get("machines", ())} - {here}
+    lost = met or set(owners.values())
+    answer["attempts"] = [attempt for attempt, owner in owners.items() if owner in lost]
     answer["lost"] = sorted(lost)
     if confirm and lost:
         await session.request("adopt_host", lost=sorted(lost))
@@ -106,8 +106,7 @@ async def rebind(campaign: Campaign, name: str, confirm: bool, before: dict[str,
     return answer
 
 
-ELSEWHERE = "run_elsewhere"
-
-
-def _elsewhere(run: dict[str, Any]) -> bool:
-    return any(finding.get("code") == ELSEWHERE for finding in run.get("findings") or ())
+def _elsewhere(run: dict[str, Any]) -> str:
+    """The machine that an attempt belongs to where it is not the present one, else an empty word."""
+    found = (finding["actual"] for finding in run.get("findings") or () if finding.get("code") == "run_elsewhere")
+    return str(next(found, ""))

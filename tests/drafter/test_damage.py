@@ -19,7 +19,7 @@ INDEX = "model.safetensors.index.json"
 PICKLED = "pytorch_model.bin"
 
 DAMAGE = settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -96,8 +96,8 @@ def test_damage_to_an_archive_is_found_or_does_not_matter(archived, data) -> Non
     assert found.inventory.tensors or not found.inventory.whole
 
 
+@settings(DAMAGE, max_examples=50)
 @given(content=st.binary(max_size=200))
-@DAMAGE
 def test_any_bytes_in_place_of_any_file_are_found(sharded, content) -> None:
     for name in sharded.whole:
         assert sharded.with_content(name, content).findings

@@ -6,7 +6,6 @@ storage behind some of them, byte for byte (pytorch/pytorch, torch/serialization
 
 from __future__ import annotations
 
-import errno
 import os
 import struct
 from typing import Any, Dict, NoReturn, Tuple
@@ -69,7 +68,7 @@ class _Archive:
                 order = f"{self._root}byteorder"
                 if order in self._entries and self._content(archive, order) == b"big":
                     _refuse("weights_unreadable", path, "was written on a big-endian machine", CONVERT)
-        except (zipfile.BadZipFile, EOFError) as problem:
+        except (zipfile.BadZipFile, EOFError, _BeforeStart) as problem:
             _refuse("shard_truncated", path, f"is cut off ({problem})", "Copy it again.")
         except (ValueError, KeyError, RuntimeError, OverflowError, struct.error, zlib.error) as problem:
             _refuse("weights_unreadable", path, f"is no archive of torch ({str(problem)[:200]})", CONVERT)
@@ -115,6 +114,10 @@ class _Archive:
         return content
 
 
+class _BeforeStart(OSError):
+    """Where a file refuses to be positioned: `zipfile` expects an OSError there."""
+
+
 class _Ranges:
     """A file made of ranged reads, as `zipfile` wants one."""
 
@@ -130,7 +133,7 @@ class _Ranges:
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
         if position < 0:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            raise _BeforeStart(f"it points to {-position} bytes before its start")
         self._position = position
         return position
 

@@ -206,7 +206,7 @@ class _Reader:
             return
         doubled = sorted(tensors.keys() & self._tensors.keys())
         for twice in doubled[:MAX_NAMES]:
-            message = f"{twice[:200]} is in {self._tensors[twice].file} and in {name}; readers differ in which they take."
+            message = f"{twice[:200]} is in {self._tensors[twice].file} and in {name}; readers differ in which counts."
             self._findings.append(error("tensor_duplicate", message, path=twice, fix="Remove one of them."))
         for twice in doubled:
             del tensors[twice]

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from eagle3_backend.drafter import capabilities
-from eagle3_backend.drafter.capabilities import CURRENT, ENGINES, Version, can, class_of, table
+from eagle3_backend.drafter.capabilities import CURRENT, ENGINES, Version, can, class_of
+from eagle3_backend.drafter.capability_table import table
 
 
 def test_versions_are_ordered_by_their_numbers() -> None:
@@ -38,6 +39,7 @@ def test_a_capability_may_end_with_a_release() -> None:
         ("vllm", "0.32.0", "LlamaForCausalLMEagle3", "Llama"),
         ("vllm", "0.32.0", "LlamaForCausalLM", "Llama"),
         ("vllm", "0.32.0", "Qwen3ForCausalLM", "Qwen3"),
+        ("vllm", "0.32.0", "PeagleLlamaForCausalLM", None),
         ("sglang", "0.5.23", "LlamaForCausalLMEagle3", "Llama"),
         ("sglang", "0.5.23", "LlamaForCausalLM", None),
         ("sglang", "0.5.23", "Eagle3LlamaForCausalLM", None),
@@ -48,6 +50,11 @@ def test_a_capability_may_end_with_a_release() -> None:
 def test_an_architecture_leads_to_a_class(engine: str, version: str, name: str, title: str | None) -> None:
     found = class_of(engine, Version(version), name)
     assert (found and found.title) == title
+
+
+def test_a_name_that_stands_for_a_nested_file_is_taken_as_it_is() -> None:
+    for name in capabilities.NESTED_ARCHITECTURES.values():
+        assert class_of("vllm", Version("0.32.0"), name, nested=True) is not None
 
 
 def test_every_row_of_the_table_answers_for_every_engine() -> None:

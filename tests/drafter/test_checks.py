@@ -186,12 +186,11 @@ class TestPositions:
         assert (finding.severity.value, finding.expected) == ("warning", 512)
 
     def test_multimodal_members_stop_parallel_drafting_only(self, told, make):
-        rope = Rope(members={"mrope_section": [1, 1, 2]})
-        target = {"rope_scaling": {"type": "default", "mrope_section": [1, 1, 2]}}
-        checkpoint = make(rope=rope)
-        assert "rope_mrope_unsupported" not in told(checkpoint, target=target)
-        checkpoint.config["architectures"] = ["PeagleLlamaForCausalLM"]
-        assert told(checkpoint, target=target)["rope_mrope_unsupported"].path == "rope_scaling.mrope_section"
+        checkpoint = make("nested", rope=Rope(members={"mrope_section": [1, 1, 2]}))
+        assert "rope_mrope_unsupported" not in told(checkpoint)
+        checkpoint.config["speculators_model_type"] = "peagle"
+        path = "transformer_layer_config.rope_scaling.mrope_section"
+        assert told(checkpoint)["rope_mrope_unsupported"].path == path
 
 
 class TestIds:

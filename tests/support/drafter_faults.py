@@ -58,8 +58,12 @@ def faults_for(engine: str, checkpoint: Any, target: dict[str, Any]) -> list[tup
 def tensor_faults(checkpoint: Any) -> list[Fault]:
     """Each tensor left out, each with one row too many, and each weight as codes without a config for them."""
     found = []
+    whole = "d2t" not in checkpoint.tensors
     for name in checkpoint.tensors:
-        found.append(Fault(f"without_{name}", name, lambda it, _, name=name: _drop(it, name)))
+        # With the whole vocabulary and the target's width, vLLM uses the target's head.
+        shared = name == "lm_head.weight" and whole and "embed_tokens.weight" not in checkpoint.tensors
+        engines = ("sglang",) if shared else BOTH
+        found.append(Fault(f"without_{name}", name, lambda it, _, name=name: _drop(it, name), engines))
         found.append(Fault(f"longer_{name}", name, lambda it, _, name=name: _lengthen(it, name)))
         if name not in ("d2t", "t2d"):
             found.append(Fault(f"int8_{name}", name, lambda it, _, name=name: _retype(it, name, "int8")))
@@ -263,8 +267,10 @@ def ids_one_beside(checkpoint, target):
 @fault(IDS)
 def ids_of_the_other_engine(checkpoint, target):
     """The top level's list, in vLLM's counting, copied to where SGLang reads its own."""
-    if checkpoint.nested:
+    if checkpoint.nested or checkpoint.config["eagle_config"].get(IDS) == checkpoint.config[IDS]:
         return False
+    if target["architectures"] == ["DeepseekV3ForCausalLM"] and checkpoint.config[IDS][0] != 1:
+        return False  # SGLang reads such a list of a DeepSeek target as it is.
     checkpoint.config["eagle_config"][IDS] = checkpoint.config[IDS]
 
 
@@ -277,10 +283,10 @@ def ids_for_vllm_only(checkpoint, target):
 
 
 def _set_ids(checkpoint, change) -> None:
-    """Change both lists alike: the same mistake made for each engine."""
-    checkpoint.config[IDS] = change(checkpoint.config[IDS])
-    if not checkpoint.nested:
-        checkpoint.config["eagle_config"][IDS] = change(checkpoint.config["eagle_config"][IDS])
+    """Change every list that is there alike: the same mistake made for each engine."""
+    for level in (checkpoint.config, checkpoint.config.get("eagle_config", {})):
+        if IDS in level:
+            level[IDS] = change(level[IDS])
 
 
 # Norms, biases, window.

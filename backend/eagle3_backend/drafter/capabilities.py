@@ -9,8 +9,8 @@ it; where the change came between two of them, the releases in between count as 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from dataclasses import dataclass
+from typing import List, Mapping, Optional, Tuple
 
 ENGINES = ("vllm", "sglang")
 CURRENT = {"vllm": "0.32.0", "sglang": "0.5.23"}
@@ -180,7 +180,8 @@ class DrafterClass:
 IDS = "eagle_aux_hidden_state_layer_ids"
 NESTED_IDS = f"eagle_config.{IDS}"
 _COUNT = "num_aux_hidden_states"
-_EVERY = {flag: ALWAYS for flag in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")}
+NORM_FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+_EVERY = {flag: ALWAYS for flag in NORM_FLAGS}
 
 CLASSES = (
     DrafterClass(
@@ -250,13 +251,15 @@ NESTED_ARCHITECTURES = {
 """(speculators_model_type, model_type of the layer) to the name that vLLM puts in place of ``architectures``."""
 
 
-def class_of(engine: str, version: Version, architecture: str) -> Optional[DrafterClass]:
+def class_of(engine: str, version: Version, architecture: str, nested: bool = False) -> Optional[DrafterClass]:
     """The class that this release loads a drafter of this name into, None where it knows none.
 
-    vLLM puts ``Eagle3`` before a plain name when its method is `eagle3`.
+    vLLM puts ``Eagle3`` before the names of flat files that neither start nor end with it, when its method is `eagle3`
+    (`transformers_utils/configs/eagle.py`). Names of `NESTED_ARCHITECTURES` are ``nested``: taken as they are.
     """
     name = architecture
-    if can(engine, version, "prefixes_plain_names") and not _is_eagle3(name):
+    is_eagle3 = name.startswith("Eagle3") or name.endswith("Eagle3")
+    if can(engine, version, "prefixes_plain_names") and not nested and not is_eagle3:
         name = f"Eagle3{name}"
     for candidate in CLASSES:
         if candidate.engine == engine and name in candidate.architectures and candidate.support.holds(version):
@@ -272,50 +275,3 @@ def architectures_of(engine: str, version: Version) -> List[str]:
         if candidate.engine == engine and candidate.support.holds(version)
         for name in candidate.architectures
     ]
-
-
-def _is_eagle3(name: str) -> bool:
-    return name.startswith(("Eagle3", "PEagle", "Peagle")) or name.endswith("Eagle3")
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of the printed table: what, and per engine in words."""
-
-    title: str
-    cells: Dict[str, str] = field(default_factory=dict)
-    source: str = ""
-
-    def to_json(self) -> Dict[str, Any]:
-        return {"title": self.title, **self.cells, "source": self.source}
-
-
-def table() -> List[Row]:
-    """The whole capability table for people: architectures, capabilities, then norm flags by class."""
-    rows = [Row(capability.title, _cells(capability), capability.source) for capability in CAPABILITIES]
-    for title in dict.fromkeys(candidate.title for candidate in CLASSES):
-        by_engine = {candidate.engine: candidate for candidate in CLASSES if candidate.title == title}
-        rows += [Row(f"{title} class: {what}", cells) for what, cells in _class_rows(by_engine)]
-    return rows
-
-
-def _cells(capability: Capability) -> Dict[str, str]:
-    return {engine: _word(capability.of(engine)) for engine in ENGINES}
-
-
-def _class_rows(by_engine: Mapping[str, DrafterClass]) -> List[Tuple[str, Dict[str, str]]]:
-    names = {engine: ", ".join(by_engine[engine].architectures) if engine in by_engine else "no" for engine in ENGINES}
-    rows = [("architecture names", names)]
-    for flag in _EVERY:
-        cells = {}
-        for engine in ENGINES:
-            candidate = by_engine.get(engine)
-            cells[engine] = _word(candidate.flags.get(flag) if candidate else None)
-        rows.append((flag, cells))
-    many = {engine: _word(by_engine[engine].many_layers if engine in by_engine else None) for engine in ENGINES}
-    rows.append(("several layers", many))
-    return rows
-
-
-def _word(support: Optional[Support]) -> str:
-    return "no" if support is None else str(support)

@@ -14,17 +14,9 @@ _FLATTEN = "eagle3-tui convert DRAFTER OUT --to flat"
 
 
 def check_layout(subject: Subject) -> Iterator[Finding]:
-    """Engines choose their config class by ``model_type``."""
+    """Engines choose their config class by ``model_type``; one in a nested file is told by its reading."""
     has_type = bool(subject.config.get("model_type"))
-    if subject.nested and has_type and SPECULATORS in subject.config:
-        yield error(
-            "layout_ambiguous",
-            "The file is nested but has a model_type: vLLM then reads it as a flat one, without the layer inside.",
-            path="model_type",
-            actual=subject.config["model_type"],
-            fix="Remove the top-level model_type.",
-        )
-    elif subject.nested and not subject.can("nested_layout"):
+    if subject.nested and not has_type and not subject.can("nested_layout"):
         yield error(
             "model_type_missing",
             f"{subject.release} has no reader for the nested layout of speculators and stops for want of a model_type.",

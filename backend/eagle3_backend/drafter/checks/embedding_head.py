@@ -86,8 +86,8 @@ def check_head(subject: Subject) -> Iterator[Finding]:
     drafter = subject.drafter
     if not subject.weights_known or _HEAD in subject.tensors:
         return
-    whole = drafter.draft_vocab_size == drafter.vocab_size
-    shared = whole if subject.can("shares_head") else _is_null(subject, "draft_vocab_size")
+    alike = drafter.draft_vocab_size == drafter.vocab_size and drafter.hidden_size == drafter.target_hidden_size
+    shared = alike if subject.can("shares_head") else _is_null(subject, "draft_vocab_size")
     if not shared:
         yield error(
             "lm_head_missing",

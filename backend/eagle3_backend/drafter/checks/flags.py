@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Iterable, Iterator, List
 
+from eagle3_backend.drafter.capabilities import NORM_FLAGS
 from eagle3_backend.drafter.checks.subject import Subject
 from eagle3_backend.drafter.checks.tensors import FLAG_WEIGHTS, expected_shapes, sizes_of
 from eagle3_backend.findings import Finding, error, warning
 
-NORM_FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 _COPIED_LATER = ("fc_norm", "norm_output")
 """Flags that vLLM's reader of the nested layout learnt after the others."""
 

@@ -125,7 +125,7 @@ class Subject:
     @cached_property
     def drafter_class(self) -> Optional[DrafterClass]:
         """What the engine loads this drafter into; None where it knows no class of that name."""
-        return capabilities.class_of(self.engine, self.version, self.architecture)
+        return capabilities.class_of(self.engine, self.version, self.architecture, self.nested)
 
     @cached_property
     def aux_count(self) -> int:

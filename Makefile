@@ -15,9 +15,10 @@ $(VENV)/installed: pyproject.toml
 	touch $@
 
 # The train environment as a host gets it: built by the setup stage, in the workspace that `make test-engines` uses.
-$(TRAIN)/tested: $(VENV)/installed tests/support/environments.py backend/eagle3_backend/pipeline/environments.py
+$(TRAIN)/tested: $(VENV)/installed Makefile tests/support/environments.py backend/eagle3_backend/pipeline/environments.py
 	$(BIN)/python tests/support/environments.py $(BUILD)
-	$(TRAIN)/bin/python $(PIP) install 'pytest>=8.4,<9' 'pytest-asyncio>=1.0,<2' 'hypothesis>=6.130,<7'
+	$(TRAIN)/bin/python $(PIP) install 'pytest>=8.4,<9' 'pytest-asyncio>=1.0,<2' 'hypothesis>=6.130,<7' \
+		'triton==3.9.0'
 	touch $@
 
 demo: $(VENV)/installed

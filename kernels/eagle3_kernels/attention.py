@@ -13,47 +13,92 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagle3_kernels import flash
+from eagle3_kernels.dispatch import kernel_path
+
 PLAIN_ROWS = 256
 """Documents up to this long are done by the definition: two batched products beat the flash kernel there (CPU, bf16:
 63 against 137 ms forward and backward at 15 documents of 184 rows, level at 512)."""
 
-_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-
 
 def ttt_attention(
-    query: Tensor, key: Tensor, value: Tensor, own_keys: Sequence[Tensor], own_values: Sequence[Tensor]
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    own_keys: Sequence[Tensor],
+    own_values: Sequence[Tensor],
+    *,
+    documents: Sequence[int] | None = None,
+    window: int | None = None,
 ) -> Tensor:
-    """Attention output [documents, heads, rows, head size] of one step.
+    """Attention output [batch, heads, rows, head size] of one step.
 
-    ``query``, ``key`` and ``value`` have that shape too; ``key`` and ``value`` are step 0's, causal within a document.
-    ``own_keys`` and ``own_values`` hold one such tensor for each of the steps 1..k; row j meets entry j only.
-    Documents are padded at the end: a causal row never sees what comes after it.
+    ``query`` has that shape, ``key`` and ``value`` have it with a divisor of the number of heads; these two are step
+    0's and causal. ``own_keys`` and ``own_values`` hold one such tensor for each of the steps 1..k; row j meets entry j
+    only. ``documents`` are the lengths of the documents that lie one behind the other in the rows of a single batch
+    entry, and do not see each other; without it each batch entry is a document, padded at its end. With a ``window`` a
+    row sees the last ``window`` of the step-0 keys, its own among them, and all its own keys.
     """
-    if query.device.type != "cpu" or query.shape[-2] <= PLAIN_ROWS:
-        return ttt_attention_reference(query, key, value, own_keys, own_values)
-    return merged_attention(query, key, value, own_keys, own_values)
+    if flash.gpu_takes(query):
+        lengths = documents or [query.shape[-2]] * query.shape[0]
+        return _MergedAttention.apply(lengths, window, query, key, value, *own_keys, *own_values)
+    if documents is None:
+        return _documents(query, key, value, own_keys, own_values, window)
+    split = [entry.split(list(documents), -2) for entry in (query, key, value, *own_keys, *own_values)]
+    steps = len(own_keys)
+    outputs = [
+        _documents(*part[:3], part[3 : 3 + steps], part[3 + steps :], window) for part in zip(*split, strict=True)
+    ]
+    return torch.cat(outputs, -2)
+
+
+def _documents(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    own_keys: Sequence[Tensor],
+    own_values: Sequence[Tensor],
+    window: int | None,
+) -> Tensor:
+    """The same where each batch entry is a document."""
+    chosen = (
+        merged_attention if query.device.type == "cpu" and query.shape[-2] > PLAIN_ROWS else ttt_attention_reference
+    )
+    return chosen(query, key, value, own_keys, own_values, window)
 
 
 def merged_attention(
-    query: Tensor, key: Tensor, value: Tensor, own_keys: Sequence[Tensor], own_values: Sequence[Tensor]
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    own_keys: Sequence[Tensor],
+    own_values: Sequence[Tensor],
+    window: int | None = None,
 ) -> Tensor:
     """The same by flash attention and log-sum-exp merge, on a CPU; memory grows with rows, not with rows squared."""
-    return _MergedAttention.apply(query, key, value, *own_keys, *own_values)
+    return _MergedAttention.apply(None, window, query, key, value, *own_keys, *own_values)
 
 
 def ttt_attention_reference(
-    query: Tensor, key: Tensor, value: Tensor, own_keys: Sequence[Tensor], own_values: Sequence[Tensor]
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    own_keys: Sequence[Tensor],
+    own_values: Sequence[Tensor],
+    window: int | None = None,
 ) -> Tensor:
     """The same by its definition: all scores at once, one softmax. Memory grows with rows squared."""
-    rows, scale = query.shape[-2], query.shape[-1] ** -0.5
-    future = torch.ones(rows, rows, dtype=torch.bool, device=query.device).triu(1)
-    scores = [(query @ key.transpose(-1, -2) * scale).masked_fill(future, float("-inf"))]
-    scores += [(query * own).sum(-1, keepdim=True) * scale for own in own_keys]
+    rows, scale, group = query.shape[-2], query.shape[-1] ** -0.5, query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
+    hidden = torch.ones(rows, rows, dtype=torch.bool, device=query.device).triu(1)
+    if window is not None:
+        hidden |= torch.ones_like(hidden).tril(-window)
+    scores = [(query @ key.transpose(-1, -2) * scale).masked_fill(hidden, float("-inf"))]
+    scores += [(query * own.repeat_interleave(group, 1)).sum(-1, keepdim=True) * scale for own in own_keys]
     weights = torch.softmax(torch.cat(scores, -1), -1)
     output = weights[..., :rows] @ value
     for step, own in enumerate(own_values):
-        output = output + weights[..., rows + step, None] * own
+        output = output + weights[..., rows + step, None] * own.repeat_interleave(group, 1)
     return output
 
 
@@ -66,43 +111,50 @@ class _MergedAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(context: Any, query: Tensor, key: Tensor, value: Tensor, *own: Tensor) -> Tensor:
-        scale = query.shape[-1] ** -0.5
-        block, block_lse = _flash(query, key, value, 0.0, True)
-        output, lse = _wide(block), block_lse
+    def forward(
+        context: Any,
+        documents: Sequence[int] | None,
+        window: int | None,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *own: Tensor,
+    ) -> Tensor:
+        if documents is None:
+            random: tuple[Tensor, ...] = ()
+            output, lse = flash.cpu_forward(query, key, value, window)
+        else:
+            output, lse, random = flash.gpu_forward(query, key, value, documents, window)
         half = len(own) // 2
         if own:
-            scores = torch.stack([(_wide(query) * entry).sum(-1) * scale for entry in own[:half]], -1)
-            lse = torch.logaddexp(block_lse, scores.logsumexp(-1))
-            output = output * (block_lse - lse).exp_()[..., None]
-            for step, entry in enumerate(own[half:]):
-                output += (scores[..., step] - lse).exp_()[..., None] * entry
-        output = output.to(query.dtype)
-        context.save_for_backward(query, key, value, output, lse, *own)
+            output, lse = _path(query).merge(query, output, lse, own[:half], own[half:])
+        context.layout = documents, window, len(random)
+        context.save_for_backward(query, key, value, output, lse, *random, *own)
         return output
 
     @staticmethod
-    def backward(context: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        query, key, value, output, lse, *own = context.saved_tensors
-        scale = query.shape[-1] ** -0.5
-        grad = grad.contiguous()
-        d_query, d_key, d_value = _flash_backward(grad, query, key, value, output, lse, 0.0, True)
+    def backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        documents, window, extras = context.layout
+        query, key, value, output, lse, *rest = context.saved_tensors
+        random, own = rest[:extras], rest[extras:]
+        states = grad.contiguous(), query, key, value, output, lse
+        if documents is None:
+            d_query, d_key, d_value = flash.cpu_backward(*states, window)
+        else:
+            d_query, d_key, d_value = flash.gpu_backward(*states, documents, window, random)
         if not own:
-            return d_query, d_key, d_value
+            return None, None, d_query, d_key, d_value
         half = len(own) // 2
-        wide = _wide(grad)
-        constant = (wide * output).sum(-1)
-        d_own_keys, d_own_values = [], []
-        d_query = _wide(d_query)
-        for own_key, own_value in zip(own[:half], own[half:], strict=True):
-            weight = ((_wide(query) * own_key).sum(-1) * scale - lse).exp_()
-            d_score = (weight * ((wide * own_value).sum(-1) - constant) * scale)[..., None]
-            d_query += d_score * own_key
-            d_own_keys.append((d_score * query).to(own_key.dtype))
-            d_own_values.append((weight[..., None] * wide).to(own_value.dtype))
-        return d_query.to(query.dtype), d_key, d_value, *d_own_keys, *d_own_values
+        spread = _path(query).spread(grad, query, output, lse, own[:half], own[half:], d_query)
+        return None, None, spread[0], d_key, d_value, *spread[1], *spread[2]
 
 
-def _wide(values: Tensor) -> Tensor:
-    """float32, or float64 where the caller computes in it."""
-    return values if values.dtype == torch.float64 else values.float()
+def _path(query: Tensor) -> Any:
+    """The module with `merge` and `spread` for these queries."""
+    if kernel_path(query.device).name == "triton":
+        from eagle3_kernels import attention_triton
+
+        return attention_triton
+    from eagle3_kernels import attention_torch
+
+    return attention_torch

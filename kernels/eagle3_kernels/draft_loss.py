@@ -1,21 +1,29 @@
 """Soft-label loss of the drafter's head, stacked over the steps of the training-time test.
 
 Row m of step k predicts what row m + k predicts at step 0, so both share one teacher distribution. All steps are
-therefore done together, a chunk of teacher rows at a time: one teacher pass, one product with the head, and the
-gradients at once. Logits are never held for more than a chunk, whatever the number of tokens.
+therefore done together, a chunk of teacher rows at a time: one teacher pass, one product with the head, one pass over
+the logits for losses, statistics and gradients, and the two products back. Logits are never held for more than a
+chunk, whatever the number of tokens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from eagle3_kernels.dispatch import kernel_path
+
 LOSSES = ("kl", "lk_hybrid")
 _LK_DECAY = 3.0
 """Decay eta of the hybrid loss's weight, exp(-eta * alpha) (arXiv 2602.23881)."""
+CHUNK_ROWS = {"torch": 128, "triton": 512}
+"""Teacher rows at a time: few enough for small memory, enough for products at full speed."""
+_TILE = 1 << 18
+"""Logits that plain torch treats at a time: they stay in a core's own cache from one operation to the next."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +32,15 @@ class Teacher:
 
     ``hidden`` [M, Ht] is the target's last hidden state after its final norm, row m being the teacher of row m at step
     0; ``head`` [DV, Ht] holds the target's head rows that the draft vocabulary keeps. ``scale`` multiplies the logits
-    and ``softcap`` c bounds them by c * tanh(logits / c), where the target does so.
+    and ``softcap`` c bounds them by c * tanh(logits / c), where the target does so. ``kept`` [M], where it is known, is
+    the share of each row's whole distribution that lies in the draft vocabulary.
     """
 
     hidden: Tensor
     head: Tensor
     scale: float = 1.0
     softcap: float | None = None
+    kept: Tensor | None = None
 
     def logits(self, rows: slice) -> Tensor:
         """Logits [rows, DV] in at least float32."""
@@ -45,40 +55,52 @@ def finish_logits(logits: Tensor, scale: float, softcap: float | None) -> Tensor
     return logits if softcap is None else softcap * torch.tanh(logits / softcap)
 
 
+class DraftLoss(NamedTuple):
+    """``total``, the weighted sum of the rows' losses, has the gradient; by row and step, [K, M]: ``losses``, the ids
+    that are drafted (``choices``, int64) and ``alphas``, the probability that a sampled draft is accepted. All are 0
+    where a row is not used."""
+
+    total: Tensor
+    losses: Tensor
+    choices: Tensor
+    alphas: Tensor
+
+
 def draft_loss(
-    hidden: Tensor, head: Tensor, teacher: Teacher, weights: Tensor, *, kind: str = "kl", chunk: int = 64
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Weighted sum of the rows' losses, the losses themselves, and the drafted ids.
+    hidden: Tensor, head: Tensor, teacher: Teacher, weights: Tensor, *, kind: str = "kl", chunk: int | None = None
+) -> DraftLoss:
+    """Losses and statistics of the rows at every step.
 
     ``hidden`` [K, M, H] is the drafter's normed output, ``head`` [DV, H] its head, ``weights`` [K, M] the weight of
-    every row (0: not used). Returns (scalar with gradient, losses [K, M], choices [K, M] int64); losses and
-    choices of unused rows are 0. Row losses, q the drafter's and p the teacher's distribution, both over the draft
-    vocabulary: ``kl`` = sum p (log p - log q); ``lk_hybrid`` = w kl + (1 - w) (1 - alpha), alpha = sum min(p, q),
-    w = exp(-3 alpha) held constant. ``chunk`` is the number of teacher rows at a time.
+    every row (0: not used). With q the drafter's and p the teacher's distribution over the draft vocabulary, and r the
+    teacher's over its own vocabulary (r = kept * p; p itself where ``kept`` is not given): alpha = sum min(r, q);
+    ``kl`` = sum p (log p - log q); ``lk_hybrid`` = w kl + (1 - w) (1 - alpha) with w = exp(-3 alpha) held constant.
+    ``chunk`` is the number of teacher rows at a time. Raises ValueError for another ``kind``.
     """
-    return _StackedLoss.apply(hidden, head, teacher, weights, kind, chunk)
+    return DraftLoss(*_StackedLoss.apply(hidden, head, teacher, weights, kind, chunk))
 
 
 def draft_loss_reference(
     hidden: Tensor, head: Tensor, teacher: Teacher, weights: Tensor, *, kind: str = "kl"
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> DraftLoss:
     """The same by its definition, through autograd, with all logits in memory."""
     steps, rows = weights.shape
-    losses, choices = [], []
+    columns = []
     target = torch.log_softmax(teacher.logits(slice(None)), -1)
+    kept = torch.ones_like(target[:, 0]) if teacher.kept is None else teacher.kept
     for step in range(steps):
         draft = torch.log_softmax(_wide(hidden[step, : rows - step] @ head.T), -1)
         goal = target[step:]
         loss = (goal.exp() * (goal - draft)).sum(-1)
+        alpha = torch.minimum(goal.exp() * kept[step:, None], draft.exp()).sum(-1)
         if kind == "lk_hybrid":
-            alpha = torch.minimum(goal.exp(), draft.exp()).sum(-1)
             share = torch.exp(-_LK_DECAY * alpha.detach())
             loss = share * loss + (1 - share) * (1 - alpha)
-        losses.append(torch.nn.functional.pad(loss, (0, step)))
-        choices.append(torch.nn.functional.pad(draft.argmax(-1), (0, step)))
-    row_losses = torch.stack(losses)
+        entries = (loss, draft.argmax(-1), alpha.detach())
+        columns.append([torch.nn.functional.pad(entry, (0, step)) for entry in entries])
+    losses, choices, alphas = (torch.stack(column) for column in zip(*columns, strict=True))
     used = weights > 0
-    return (row_losses * weights).sum(), (row_losses * used).detach(), torch.stack(choices) * used
+    return DraftLoss((losses * weights).sum(), (losses * used).detach(), choices * used, alphas * used)
 
 
 class _StackedLoss(torch.autograd.Function):
@@ -86,30 +108,17 @@ class _StackedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: Any, hidden: Tensor, head: Tensor, teacher: Teacher, weights: Tensor, kind: str, chunk: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        context: Any, hidden: Tensor, head: Tensor, teacher: Teacher, weights: Tensor, kind: str, chunk: int | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         if kind not in LOSSES:
             raise ValueError(f"unknown loss {kind!r}, expected one of {LOSSES}")
-        aligned, weight = _align(hidden, 1), _align(_wide(weights), 1)
-        losses = torch.zeros_like(weight)
-        choices = torch.zeros(weight.shape, dtype=torch.int64, device=weight.device)
-        d_aligned = torch.empty_like(aligned)
-        d_head = torch.zeros_like(head, dtype=weight.dtype) if head.requires_grad else None
-        for start in range(0, weight.shape[1], chunk):
-            rows = slice(start, start + chunk)
-            piece = aligned[:, rows].flatten(0, 1)
-            logits = _wide(piece @ head.T).view(len(weight), -1, len(head))
-            losses[:, rows], choices[:, rows], d_logits = _rows(logits, teacher.logits(rows), weight[:, rows], kind)
-            d_logits = d_logits.flatten(0, 1).to(head.dtype)
-            d_aligned[:, rows] = (d_logits @ head).view(len(weight), -1, head.shape[1])
-            if d_head is not None:
-                d_head += d_logits.T @ piece
-        context.save_for_backward(_align(d_aligned, -1), d_head)
+        d_hidden = torch.zeros_like(hidden) if any(context.needs_input_grad[:2]) else None
+        d_head = torch.zeros_like(head, dtype=_wide(head[:0]).dtype) if context.needs_input_grad[1] else None
+        outcome = _chunks(hidden, head, teacher, weights, kind, chunk, d_hidden, d_head)
+        context.save_for_backward(d_hidden, d_head)
         context.head_dtype = head.dtype
-        used = weights > 0
-        losses, choices = _align(losses, -1) * used, _align(choices, -1) * used
-        context.mark_non_differentiable(losses, choices)
-        return (losses * weights).sum(), losses, choices
+        context.mark_non_differentiable(*outcome[1:])
+        return outcome
 
     @staticmethod
     def backward(context: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
@@ -118,42 +127,113 @@ class _StackedLoss(torch.autograd.Function):
         return d_hidden * grad.to(d_hidden.dtype), d_head, None, None, None, None
 
 
+def _chunks(
+    hidden: Tensor,
+    head: Tensor,
+    teacher: Teacher,
+    weights: Tensor,
+    kind: str,
+    chunk: int | None,
+    d_hidden: Tensor | None,
+    d_head: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The outputs of `draft_loss`; gradients go to ``d_hidden`` and are added to ``d_head``, where these are given."""
+    path = kernel_path(hidden.device).name
+    chunk = chunk or CHUNK_ROWS[path]
+    weight = _wide(weights)
+    losses, alphas = torch.zeros_like(weight), torch.zeros_like(weight)
+    choices = torch.zeros(weight.shape, dtype=torch.int64, device=weight.device)
+    for start in range(0, weight.shape[1], chunk):
+        rows = slice(start, min(start + chunk, weight.shape[1]))
+        piece = _gather(hidden, rows)
+        shape = (*piece.shape[:2], len(head))
+        logits = (piece.flatten(0, 1) @ head.T).view(shape)
+        found = _rows(logits, teacher, rows, _gather(weight, rows), kind, d_hidden is not None, path)
+        for entry, values in zip((losses, choices, alphas), found, strict=True):
+            _scatter(entry, values, rows)
+        if d_hidden is not None:
+            d_logits = logits.flatten(0, 1)
+            _scatter(d_hidden, (d_logits @ head).view(piece.shape), rows)
+            if d_head is not None:
+                d_head += d_logits.T @ piece.flatten(0, 1)
+    used = weights > 0
+    losses *= used
+    return (losses * weight).sum(), losses, choices * used, alphas * used
+
+
 def _wide(values: Tensor) -> Tensor:
     """float32, or float64 where the caller computes in it."""
     return values if values.dtype == torch.float64 else values.float()
 
 
-def _align(values: Tensor, direction: int) -> Tensor:
-    """Shift step k of [K, M, ...] by k rows, zeros coming in: forwards so that it meets its teacher row, or back."""
-    shifted = torch.zeros_like(values)
-    rows = values.shape[1]
-    for step in range(len(values)):
-        here, there = slice(0, max(rows - step, 0)), slice(step, rows)
-        if direction > 0:
-            shifted[step, there] = values[step, here]
-        else:
-            shifted[step, here] = values[step, there]
-    return shifted
+def _meetings(steps: int, rows: slice) -> Iterator[tuple[int, slice, slice]]:
+    """For each step, its own rows that meet these teacher rows (row m meets teacher row m + step), and their places
+    among them."""
+    for step in range(steps):
+        first = max(rows.start - step, 0)
+        if first < rows.stop - step:
+            yield step, slice(first, rows.stop - step), slice(first + step - rows.start, rows.stop - rows.start)
 
 
-def _rows(logits: Tensor, target: Tensor, weight: Tensor, kind: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses, choices and weighted logit gradients of a chunk; ``logits`` [K, C, DV] is overwritten."""
-    goal_log = torch.log_softmax(target, -1)
-    goal = goal_log.exp()
-    entropy = (goal * goal_log).sum(-1)
-    top, choices = logits.max(-1)
-    # The teacher's share of the logits, before they are turned into probabilities in place.
-    expected = torch.einsum("cv,kcv->kc", goal, logits)
-    draft = logits.sub_(top[..., None]).exp_()
-    total = draft.sum(-1)
-    draft /= total[..., None]
-    losses = entropy - expected + top + total.log()
-    if kind == "kl":
-        return losses, choices, draft.sub_(goal).mul_(weight[..., None])
-    overlap = torch.minimum(draft, goal)
-    alpha = overlap.sum(-1)
-    below = torch.where(draft < goal, draft, 0.0)
-    share = torch.exp(-_LK_DECAY * alpha)
-    d_alpha = below - draft * below.sum(-1, keepdim=True)
-    gradient = share[..., None] * (draft - goal) - (1 - share)[..., None] * d_alpha
-    return share * losses + (1 - share) * (1 - alpha), choices, gradient.mul_(weight[..., None])
+def _gather(values: Tensor, rows: slice) -> Tensor:
+    """What of ``values`` [K, M, ...] meets the teacher rows, [K, C, ...]; zeros where no row does."""
+    piece = values.new_zeros(len(values), rows.stop - rows.start, *values.shape[2:])
+    for step, own, place in _meetings(len(values), rows):
+        piece[step, place] = values[step, own]
+    return piece
+
+
+def _scatter(values: Tensor, piece: Tensor, rows: slice) -> None:
+    """The way back of `_gather`."""
+    for step, own, place in _meetings(len(values), rows):
+        values[step, own] = piece[step, place]
+
+
+def _rows(
+    logits: Tensor, teacher: Teacher, rows: slice, weight: Tensor, kind: str, gradient: bool, path: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses, choices and alphas [K, C] of a chunk; its logits [K, C, DV] become their weighted gradient."""
+    target = teacher.hidden[rows] @ teacher.head.T
+    kept = torch.ones_like(weight[0]) if teacher.kept is None else _wide(teacher.kept[rows])
+    if path == "triton":
+        from eagle3_kernels import draft_loss_triton
+
+        shape = {"scale": teacher.scale, "softcap": teacher.softcap}
+        decay = _LK_DECAY if kind == "lk_hybrid" else None
+        return draft_loss_triton.rows(logits, target, kept, weight, decay=decay, gradient=gradient, **shape)
+    losses, alphas = torch.empty_like(weight), torch.empty_like(weight)
+    choices = torch.empty(weight.shape, dtype=torch.int64, device=weight.device)
+    tile = max(1, _TILE // (logits.shape[0] * logits.shape[2]))
+    for start in range(0, logits.shape[1], tile):
+        part = slice(start, start + tile)
+        goal_log = torch.log_softmax(finish_logits(target[part], teacher.scale, teacher.softcap), -1)
+        losses[:, part], choices[:, part], alphas[:, part] = _tile(
+            logits[:, part], goal_log, kept[part], weight[:, part], kind, gradient
+        )
+    return losses, choices, alphas
+
+
+def _tile(
+    logits: Tensor, goal_log: Tensor, kept: Tensor, weight: Tensor, kind: str, gradient: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The row pass in plain torch for a few teacher rows, ``goal_log`` [t, DV] being their log-probabilities."""
+    wide, goal = _wide(logits), goal_log.exp()
+    draft = torch.softmax(wide, -1)
+    top, choices = draft.max(-1)
+    reach = goal * kept[:, None]
+    overlap = torch.minimum(draft, reach)
+    alphas = overlap.sum(-1)
+    # Cross entropy and entropy: with the top logit and its probability no further pass is needed for log-sum-exp.
+    lse = wide.gather(-1, choices[..., None]).squeeze(-1) - top.log()
+    losses = lse - torch.einsum("cv,kcv->kc", goal, wide) + torch.einsum("cv,cv->c", goal, goal_log)
+    if kind == "lk_hybrid":
+        share = torch.exp(-_LK_DECAY * alphas)
+        losses = share * losses + (1 - share) * (1 - alphas)
+    if gradient and kind == "kl":
+        torch.mul(draft.sub_(goal), weight[..., None], out=logits)
+    elif gradient:
+        below = draft * (draft < reach)
+        change = torch.addcmul(below, draft, below.sum(-1, keepdim=True), value=-1)
+        slope = draft.sub_(goal).mul_(share[..., None]).sub_(change.mul_((1 - share)[..., None]))
+        torch.mul(slope, weight[..., None], out=logits)
+    return losses, choices, alphas

@@ -4,35 +4,71 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from eagle3_kernels import merged_attention, ttt_attention, ttt_attention_reference  # noqa: E402
+from eagle3_kernels import flash, merged_attention, ttt_attention, ttt_attention_reference  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
+HEADS, SIZE = 4, 16
 
-def inputs(steps: int, dtype: torch.dtype, rows: int = 37) -> list[torch.Tensor]:
+
+def inputs(steps: int, dtype: torch.dtype, rows: int = 37, key_heads: int = HEADS, batch: int = 2):
     generator = torch.Generator().manual_seed(steps)
-    shape = (2, 3, rows, 16)
-    return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for _ in range(3 + 2 * steps)]
+
+    def normal(heads: int) -> torch.Tensor:
+        return torch.randn(batch, heads, rows, SIZE, generator=generator, dtype=dtype).requires_grad_()
+
+    return [normal(HEADS), *(normal(key_heads) for _ in range(2 + 2 * steps))]
 
 
-def run(attention, tensors: list[torch.Tensor], steps: int) -> list[torch.Tensor]:
+def run(attention, tensors: list[torch.Tensor], steps: int, **options) -> list[torch.Tensor]:
     query, key, value, *own = tensors
-    output = attention(query, key, value, own[:steps], own[steps:])
+    output = attention(query, key, value, own[:steps], own[steps:], **options)
     direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(9)).to(output.dtype)
     return [output, *torch.autograd.grad((output * direction).sum(), tensors)]
 
 
+def double(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [tensor.detach().double().requires_grad_() for tensor in tensors]
+
+
+def assert_exact(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
+    for mine, exact in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def by_document(query, key, value, own_keys, own_values, *, documents, window=None) -> torch.Tensor:
+    """The definition, one document after the other."""
+    start, outputs = 0, []
+    for length in documents:
+        rows = slice(start, start + length)
+        cut = [[entry[:, :, rows] for entry in group] for group in ((query, key, value), own_keys, own_values)]
+        outputs.append(ttt_attention_reference(*cut[0], cut[1], cut[2], window))
+        start += length
+    return torch.cat(outputs, -2)
+
+
+@pytest.mark.parametrize("key_heads", [HEADS, 2])
 @pytest.mark.parametrize("steps", [0, 1, 4])
-def test_output_and_every_gradient_equal_the_full_softmax(steps: int) -> None:
-    tensors = inputs(steps, torch.float32)
-    exact = run(ttt_attention_reference, [tensor.detach().double().requires_grad_() for tensor in tensors], steps)
-    for found, wanted in zip(run(merged_attention, tensors, steps), exact, strict=True):
-        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
+def test_output_and_every_gradient_equal_the_full_softmax(steps: int, key_heads: int) -> None:
+    tensors = inputs(steps, torch.float32, key_heads=key_heads)
+    assert_exact(run(merged_attention, tensors, steps), run(ttt_attention_reference, double(tensors), steps))
+
+
+@pytest.mark.parametrize("key_heads", [HEADS, 2])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_the_triton_merge_equals_the_full_softmax(triton_path, steps: int, key_heads: int) -> None:
+    tensors = inputs(steps, torch.float32, key_heads=key_heads)
+    assert_exact(run(merged_attention, tensors, steps), run(ttt_attention_reference, double(tensors), steps))
+
+
+def test_the_triton_merge_takes_heads_of_any_size(triton_path) -> None:
+    tensors = [entry[..., :12].detach().requires_grad_() for entry in inputs(2, torch.float32)]
+    assert_exact(run(merged_attention, tensors, 2), run(ttt_attention_reference, double(tensors), 2))
 
 
 def test_bf16_error_is_that_of_the_full_softmax_in_bf16() -> None:
     tensors = inputs(3, torch.bfloat16)
-    exact = run(ttt_attention_reference, [tensor.detach().double().requires_grad_() for tensor in tensors], 3)
+    exact = run(ttt_attention_reference, double(tensors), 3)
     plain, merged = run(ttt_attention_reference, tensors, 3), run(merged_attention, tensors, 3)
     for ours, naive, wanted in zip(merged, plain, exact, strict=True):
         assert (ours - wanted).norm() <= 1.1 * (naive - wanted).norm()
@@ -63,3 +99,85 @@ def test_short_and_long_documents_give_the_same_by_either_way(rows: int) -> None
     chosen = ttt_attention(query, key, value, own[:1], own[1:])
     merged = merged_attention(query, key, value, own[:1], own[1:])
     torch.testing.assert_close(chosen, merged, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [1, 7, 256, 299, 1000])
+def test_a_window_hides_what_lies_further_back_than_it(window: int) -> None:
+    tensors = inputs(2, torch.float32, rows=300, batch=1, key_heads=2)
+    exact = run(ttt_attention_reference, double(tensors), 2, window=window)
+    assert_exact(run(merged_attention, tensors, 2, window=window), exact)
+    query, key, value, *_ = tensors
+    before = merged_attention(query, key, value, [], [], window)
+    with torch.no_grad():
+        value[:, :, 10] += 1.0
+    changed = (merged_attention(query, key, value, [], [], window) != before).any(-1)
+    assert changed.nonzero()[:, 2].unique().tolist() == list(range(10, min(10 + window, 300)))
+
+
+@pytest.mark.parametrize("window", [None, 50])
+def test_documents_in_a_packed_row_do_not_see_each_other(window: int | None) -> None:
+    documents = (40, 300, 1, 59)
+    tensors = inputs(2, torch.float32, rows=sum(documents), batch=1, key_heads=2)
+    exact = run(by_document, double(tensors), 2, documents=documents, window=window)
+    assert_exact(run(ttt_attention, tensors, 2, documents=documents, window=window), exact)
+
+
+class PackedFlash:
+    """Torch's flash operators for GPUs, computed by definition on a CPU; the signature is theirs."""
+
+    def visible(self, ends, window_size_left: int) -> torch.Tensor:
+        rows = torch.arange(int(ends[-1]))
+        document = torch.bucketize(rows, ends[1:].long(), right=True)
+        distance = rows[:, None] - rows
+        reach = distance <= window_size_left if window_size_left >= 0 else torch.ones_like(distance, dtype=torch.bool)
+        return (document[:, None] == document) & (distance >= 0) & reach
+
+    def scores(self, query, key, ends, window_size_left: int) -> torch.Tensor:
+        key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
+        scores = torch.einsum("qhd,khd->hqk", query, key) * query.shape[-1] ** -0.5
+        return scores.masked_fill(~self.visible(ends, window_size_left), -torch.inf)
+
+    def forward(
+        self, query, key, value, ends, key_ends, longest, key_longest, dropout, causal, debug,
+        *, window_size_left, window_size_right,
+    ):  # fmt: skip
+        assert torch.equal(ends, key_ends) and longest == key_longest == int(ends.diff().max())
+        assert (dropout, causal, debug, window_size_right) == (0.0, True, False, 0)
+        scores = self.scores(query, key, ends, window_size_left)
+        value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+        output = torch.einsum("hqk,khd->qhd", scores.softmax(-1), value)
+        return output, scores.logsumexp(-1), torch.zeros(2), torch.zeros(()), torch.zeros(0)
+
+    def backward(
+        self, grad, query, key, value, output, lse, ends, key_ends, longest, key_longest, dropout, causal, seed, offset,
+        *, window_size_left, window_size_right,
+    ):  # fmt: skip
+        group = query.shape[1] // key.shape[1]
+        weight = (self.scores(query, key, ends, window_size_left) - lse[..., None]).exp()
+        constant = (grad * output).sum(-1).T
+        pull = torch.einsum("qhd,khd->hqk", grad, value.repeat_interleave(group, 1))
+        slope = weight * (pull - constant[..., None]) * query.shape[-1] ** -0.5
+        d_query = torch.einsum("hqk,khd->qhd", slope, key.repeat_interleave(group, 1))
+        d_key, d_value = torch.einsum("hqk,qhd->khd", slope, query), torch.einsum("hqk,qhd->khd", weight, grad)
+        return d_query, d_key.unflatten(1, (-1, group)).sum(2), d_value.unflatten(1, (-1, group)).sum(2)
+
+
+@pytest.mark.parametrize("documents", [None, (20, 1, 16)])
+@pytest.mark.parametrize("window", [None, 9])
+def test_the_way_over_a_gpu_gives_the_same(triton_path, documents, window: int | None) -> None:
+    stand_in = PackedFlash()
+    triton_path.setattr(flash, "gpu_takes", lambda query: True)
+    triton_path.setattr(flash, "_gpu", stand_in.forward)
+    triton_path.setattr(flash, "_gpu_backward", stand_in.backward)
+    tensors = inputs(2, torch.float32, batch=1 if documents else 2, key_heads=2)
+    wanted = {"documents": documents or (37,), "window": window}
+    exact = run(by_document, double(tensors), 2, **wanted)
+    assert_exact(run(ttt_attention, tensors, 2, documents=documents, window=window), exact)
+
+
+def test_torchs_own_gpu_operators_take_what_they_are_given() -> None:
+    tensors = [entry.detach().bfloat16().to("meta") for entry in inputs(0, torch.float32, key_heads=2)]
+    output, lse, random = flash.gpu_forward(*tensors, [37, 37], 9)
+    assert (output.shape, lse.shape) == (tensors[0].shape, tensors[0].shape[:3])
+    gradients = flash.gpu_backward(output, *tensors, output, lse, [37, 37], 9, random)
+    assert [entry.shape for entry in gradients] == [entry.shape for entry in tensors]

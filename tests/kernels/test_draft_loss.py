@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from eagle3_kernels import Teacher, draft_loss, draft_loss_reference  # noqa: E402
+from eagle3_kernels import DraftLoss, Teacher, draft_loss, draft_loss_reference  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -19,7 +21,8 @@ def case(dtype: torch.dtype, frozen: bool = False):
 
     hidden = normal(STEPS, ROWS, WIDTH).requires_grad_()
     head = (normal(VOCABULARY, WIDTH) / 3).requires_grad_(not frozen)
-    teacher = Teacher(normal(ROWS, WIDTH), normal(VOCABULARY, WIDTH) / 3)
+    kept = torch.rand(ROWS, generator=generator, dtype=torch.float64).to(dtype)
+    teacher = Teacher(normal(ROWS, WIDTH), normal(VOCABULARY, WIDTH) / 3, kept=kept)
     used = torch.rand(STEPS, ROWS, generator=generator) < 0.7
     for step in range(STEPS):
         used[step, ROWS - step :] = False
@@ -27,23 +30,64 @@ def case(dtype: torch.dtype, frozen: bool = False):
 
 
 def double(teacher: Teacher) -> Teacher:
-    return Teacher(teacher.hidden.double(), teacher.head.double(), teacher.scale, teacher.softcap)
+    kept = None if teacher.kept is None else teacher.kept.double()
+    return replace(teacher, hidden=teacher.hidden.double(), head=teacher.head.double(), kept=kept)
+
+
+def assert_exact(found: DraftLoss, inputs, teacher: Teacher, weights: torch.Tensor, kind: str) -> None:
+    """Outputs and gradients of float32 equal the definition in float64."""
+    exact_inputs = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    exact = draft_loss_reference(*exact_inputs, double(teacher), weights.double(), kind=kind)
+    assert torch.equal(found.choices, exact.choices)
+    for mine, true in ((found.total, exact.total), (found.losses, exact.losses), (found.alphas, exact.alphas)):
+        torch.testing.assert_close(mine.double(), true, rtol=1e-5, atol=1e-5)
+    gradients = torch.autograd.grad(found.total * 3, inputs)
+    for mine, true in zip(gradients, torch.autograd.grad(exact.total * 3, exact_inputs), strict=True):
+        torch.testing.assert_close(mine.double(), true, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["kl", "lk_hybrid"])
-@pytest.mark.parametrize("chunk", [7, 64])
+@pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_loss_choices_and_gradients_equal_the_definition(kind: str, chunk: int) -> None:
     hidden, head, teacher, weights = case(torch.float32)
-    total, losses, choices = draft_loss(hidden, head, teacher, weights, kind=kind, chunk=chunk)
-    d_hidden, d_head = torch.autograd.grad(total * 3, (hidden, head))
-    exact_inputs = (hidden.detach().double().requires_grad_(), head.detach().double().requires_grad_())
-    exact = draft_loss_reference(*exact_inputs, double(teacher), weights.double(), kind=kind)
-    exact_gradients = torch.autograd.grad(exact[0] * 3, exact_inputs)
-    torch.testing.assert_close(total.double(), exact[0], rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(losses.double(), exact[1], rtol=1e-5, atol=1e-5)
-    assert torch.equal(choices, exact[2])
-    torch.testing.assert_close(d_hidden.double(), exact_gradients[0], rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(d_head.double(), exact_gradients[1], rtol=1e-5, atol=1e-6)
+    found = draft_loss(hidden, head, teacher, weights, kind=kind, chunk=chunk)
+    assert_exact(found, (hidden, head), teacher, weights, kind)
+
+
+@pytest.mark.parametrize("kind", ["kl", "lk_hybrid"])
+@pytest.mark.parametrize(("scale", "softcap"), [(1.0, None), (0.7, 3.0)])
+def test_the_triton_row_pass_equals_the_definition(triton_path, kind: str, scale: float, softcap: float | None) -> None:
+    hidden, head, teacher, weights = case(torch.float32)
+    teacher = replace(teacher, scale=scale, softcap=softcap)
+    triton_path.setattr("eagle3_kernels.draft_loss_triton.BLOCK", 16)
+    found = draft_loss(hidden, head, teacher, weights, kind=kind, chunk=16)
+    assert_exact(found, (hidden, head), teacher, weights, kind)
+
+
+def test_the_triton_row_pass_in_bf16_errs_as_plain_torch_does(triton_path) -> None:
+    hidden, head, teacher, weights = case(torch.bfloat16)
+    ours = torch.autograd.grad(draft_loss(hidden, head, teacher, weights).total, (hidden, head))
+    triton_path.undo()
+    plain = torch.autograd.grad(draft_loss(hidden, head, teacher, weights).total, (hidden, head))
+    for found, wanted in zip(ours, plain, strict=True):
+        assert (found - wanted).norm() <= 0.01 * wanted.norm()
+
+
+def test_without_gradients_the_figures_are_the_same() -> None:
+    hidden, head, teacher, weights = case(torch.float32)
+    with_gradient = draft_loss(hidden, head, teacher, weights)
+    with torch.no_grad():
+        without = draft_loss(hidden, head, teacher, weights)
+    for found, wanted in zip(without, with_gradient, strict=True):
+        assert torch.equal(found, wanted)
+
+
+def test_without_a_known_share_alpha_is_over_the_draft_vocabulary() -> None:
+    hidden, head, teacher, weights = case(torch.float64)
+    found = draft_loss(hidden, head, replace(teacher, kept=None), weights)
+    wanted = draft_loss(hidden, head, replace(teacher, kept=torch.ones(ROWS, dtype=torch.float64)), weights)
+    assert torch.equal(found.alphas, wanted.alphas)
+    assert bool((found.alphas[weights > 0] > 0).all())
 
 
 def test_bf16_gradient_error_is_that_of_the_plain_loss_in_bf16() -> None:
@@ -72,7 +116,7 @@ def test_step_k_of_row_m_learns_from_the_teacher_of_row_m_plus_k() -> None:
     for step in range(STEPS):
         hidden[step, : ROWS - step] = teacher_hidden[step:]
         weights[step, : ROWS - step] = 1.0
-    total, losses, _ = draft_loss(hidden, head.detach(), Teacher(teacher_hidden, head.detach()), weights)
+    total, losses, *_ = draft_loss(hidden, head.detach(), Teacher(teacher_hidden, head.detach()), weights)
     torch.testing.assert_close(losses, torch.zeros_like(losses), rtol=0, atol=1e-6)
     assert abs(total) < 1e-4
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from eagle3_backend.drafter.config import DrafterConfig
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.artifacts import write_json
-from eagle3_backend.stages.acceptance import Counts, Walk, count, right_rows, walk
+from eagle3_backend.stages.acceptance import Walk, walk
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.drafter_model import Drafter, load_drafter
 from eagle3_backend.stages.statistics import acceptance_interval
@@ -24,7 +24,7 @@ from eagle3_backend.stages.target_head import TargetHead, read_target
 from eagle3_backend.stages.train import CONFIG, WEIGHTS, use_all_cores
 from eagle3_backend.stages.training_rows import Conversation, batch_of, conversation, grouped
 from eagle3_backend.stages.vocab import read_maps
-from eagle3_kernels import draft_loss
+from eagle3_kernels import Counts, count, draft_loss, right_rows
 
 REPORT = "report.json"
 BATCH_ROWS = 2048
@@ -33,11 +33,13 @@ SEED = 17
 
 @dataclass(frozen=True)
 class Measured:
-    """One conversation: the server's way through it, and the counts over all its rows."""
+    """One conversation: the server's way through it, the counts over all its rows, and for each of these the share of
+    the target's probability that the draft vocabulary holds."""
 
     index: int
     walk: Walk
     counts: Counts
+    kept: Tensor
 
 
 def run(context: StageContext) -> None:
@@ -45,7 +47,7 @@ def run(context: StageContext) -> None:
     use_all_cores()
     depth = context.parameters.depth
     target = read_target(context.inputs["target"])
-    d2t, t2d = read_maps(context.inputs["vocab"])
+    d2t, _ = read_maps(context.inputs["vocab"])
     drafter = read_drafter(context.inputs["checkpoint"], target)
     rows = [conversation(row, depth) for row in open_store(context.inputs["store"]).rows("holdout")]
     rows = [entry for entry in rows if len(entry.used)]
@@ -59,7 +61,6 @@ def run(context: StageContext) -> None:
         context.journal.progress(len(measured), len(rows), "conversations")
         context.leave_if_asked()
     report = report_of(measured, depth, context.parameters.bootstrap)
-    report["teacher_mass"] = teacher_mass(target, t2d, rows)
     write_json(context.output / REPORT, report)
     context.journal.metric(0, **{"evaluate/accept_len": report["acceptance_length"]["mean"]})
     print(json.dumps(report), flush=True)
@@ -81,20 +82,20 @@ def measure(drafter: Drafter, target: TargetHead, d2t: Tensor, conversations: Se
     """
     batch = batch_of(conversations)
     hidden = drafter(batch.rows)
-    head = target.head[d2t + torch.arange(len(d2t))].float()
-    _, losses, choices = draft_loss(
-        hidden, drafter.lm_head.weight, target.teacher(batch.last, head), batch.valid.float()
-    )
-    right = right_rows(choices, batch.valid, d2t + torch.arange(len(d2t)), target.choices(batch.last))
-    found = []
+    ids = d2t + torch.arange(len(d2t))
+    truth, kept = target.judge(batch.last, ids)
+    teacher = target.teacher(batch.last, target.head[ids].float(), kept)
+    found = draft_loss(hidden, drafter.lm_head.weight, teacher, batch.valid.float())
+    right = right_rows(found.choices, batch.valid, ids, truth)
+    measured = []
     start = 0
     for entry, length in zip(conversations, batch.lengths, strict=True):
         rows = slice(start, start + length)
         mine, valid = right[:, rows], batch.valid[:, rows]
-        counts = count(mine, valid, losses[:, rows])
-        found.append(Measured(entry.stored.index, walk(mine, valid, entry.used), counts))
+        counts = count(mine, valid, found.losses[:, rows], found.alphas[:, rows])
+        measured.append(Measured(entry.stored.index, walk(mine, valid, entry.used), counts, kept[rows]))
         start += length
-    return found
+    return measured
 
 
 def report_of(measured: Sequence[Measured], depth: int, resamples: int) -> dict[str, Any]:
@@ -113,15 +114,5 @@ def report_of(measured: Sequence[Measured], depth: int, resamples: int) -> dict[
         "acceptance_by_position": [round(entry / max(steps, 1), 4) for entry in accepted],
         "length_by_depth": [round(1 + sum(accepted[: k + 1]) / max(steps, 1), 4) for k in range(depth)],
         "rows": counts.metrics("eval", torch.ones(depth, dtype=torch.float64)),
+        "teacher_mass": float(torch.cat([entry.kept for entry in measured]).double().mean()),
     }
-
-
-@torch.no_grad()
-def teacher_mass(target: TargetHead, t2d: Tensor, rows: Sequence[Conversation], chunk: int = 256) -> float:
-    """Mean share of the target's probability that the draft vocabulary holds, over the held-out rows."""
-    last = torch.cat([entry.stored.last[entry.used + 1] for entry in rows])
-    total = 0.0
-    for piece in last.split(chunk):
-        teacher = target.teacher(piece, target.head)
-        total += float(torch.softmax(teacher.logits(slice(None)), -1)[:, t2d].sum())
-    return total / len(last)

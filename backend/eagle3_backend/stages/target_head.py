@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from torch import Tensor
 
 from eagle3_backend.findings import FindingError, error
 from eagle3_kernels import Teacher, finish_logits
+
+CHUNK = 256
+"""Rows at a time whose logits over the full vocabulary are made."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +37,30 @@ class TargetHead:
         """Last hidden states from before the final norm, normed as the target does it, float32."""
         return torch.nn.functional.rms_norm(last.float(), last.shape[-1:], self.norm, self.facts["rms_norm_eps"])
 
-    def teacher(self, last: Tensor, kept_head: Tensor) -> Teacher:
-        """Teacher distributions of pre-norm states [M, H] over the rows of ``kept_head``, in its dtype."""
-        return Teacher(self.normed(last).to(kept_head.dtype), kept_head, **self._logits())
+    def teacher(self, last: Tensor, kept_head: Tensor, kept: Tensor | None = None) -> Teacher:
+        """Teacher distributions of pre-norm states [M, H] over the rows of ``kept_head``, in its dtype; ``kept`` [M] is
+        their share of the whole distribution, where it is known."""
+        return Teacher(self.normed(last).to(kept_head.dtype), kept_head, **self._finish(), kept=kept)
 
-    def choices(self, last: Tensor, chunk: int = 256) -> Tensor:
+    def choices(self, last: Tensor) -> Tensor:
         """The target's greedy next token over its full vocabulary, [M] int64, for pre-norm states [M, H]."""
-        normed = self.normed(last).to(self.head.dtype)
-        pieces = [finish_logits(piece @ self.head.T, **self._logits()).argmax(-1) for piece in normed.split(chunk)]
-        return torch.cat(pieces) if pieces else torch.empty(0, dtype=torch.int64)
+        return torch.cat([logits.argmax(-1) for logits in self._logits(last)])
 
-    def _logits(self) -> dict[str, Any]:
+    def judge(self, last: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """`choices`, and the share of each row's distribution that lies on the tokens ``ids``."""
+        pairs = [
+            (logits.argmax(-1), (logits[:, ids].logsumexp(-1) - logits.logsumexp(-1)).exp())
+            for logits in self._logits(last)
+        ]
+        choices, kept = (torch.cat(column) for column in zip(*pairs, strict=True))
+        return choices, kept
+
+    def _logits(self, last: Tensor) -> Iterator[Tensor]:
+        """Logits over the full vocabulary, a few rows at a time."""
+        for piece in self.normed(last).to(self.head.dtype).split(CHUNK):
+            yield finish_logits(piece @ self.head.T, **self._finish())
+
+    def _finish(self) -> dict[str, Any]:
         scale = self.facts.get("logit_scale")
         return {"scale": 1.0 if scale is None else scale, "softcap": self.facts.get("logit_softcap")}
 

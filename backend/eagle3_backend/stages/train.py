@@ -8,6 +8,7 @@ import os
 import random
 import time
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.parameters import TrainParameters
 from eagle3_backend.stages import checkpoints
-from eagle3_backend.stages.acceptance import Counts, count, right_rows
 from eagle3_backend.stages.checkpoints import Progress
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.drafter_model import Drafter
@@ -30,7 +30,7 @@ from eagle3_backend.stages.store import open_store
 from eagle3_backend.stages.target_head import read_target
 from eagle3_backend.stages.training_rows import Batch, Conversation, batch_of, conversation, grouped, order_of, shares
 from eagle3_backend.stages.vocab import read_maps
-from eagle3_kernels import draft_loss
+from eagle3_kernels import Counts, DraftLoss, count, draft_loss, kernel_path, right_rows
 
 WEIGHTS, CONFIG = "drafter.safetensors", "drafter.json"
 FORM = (
@@ -52,8 +52,6 @@ MEASURED_ROWS = 512
 """Rows of a batch that such a measurement looks at, about."""
 EVALUATION_ROWS = 2048
 """Held-out rows that are measured after each epoch, at most."""
-CHUNK = 64
-"""Teacher rows at a time in the head's loss."""
 
 
 def run(context: StageContext) -> None:
@@ -146,6 +144,8 @@ class Trainer:
         sizes = sum(weight.numel() for weight in self.drafter.parameters() if weight.requires_grad)
         facts = shares(self.data.conversations)
         self.context.journal.note(f"{sizes / 1e6:.1f} M trained parameters; {json.dumps(facts)}.")
+        if reason := kernel_path(self.target.head.device).reason:
+            self.context.journal.note(f"Kernels run as plain torch, slower and with more memory: {reason}")
         density = facts["mask_density"]
         if density > MASK_COVERS_PROMPTS:
             message = f"{density:.0%} of all tokens are marked as written by the target: the mask covers prompts too."
@@ -181,7 +181,9 @@ class Trainer:
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = rate
-        total, losses, choices = self.forward(batch, self.step_weights if measured else torch.ones(depth))
+        truth, kept = self._judge(batch, MEASURED_ROWS if measured else 0)
+        found = self.forward(batch, self.step_weights if measured else torch.ones(depth), kept)
+        total, losses = found.total, found.losses
         self._check(float(total.detach()), losses, conversations)
         total.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), self.parameters.clip)
@@ -192,7 +194,7 @@ class Trainer:
         means = (losses.double().sum(1) / batch.valid.sum(1).clamp(min=1)).tolist()
         values = {"train/learning_rate": rate, "train/gradient_norm": float(norm)}
         if measured:
-            values |= self._counts(batch, losses, choices, MEASURED_ROWS).metrics("train", self.step_weights)
+            values |= self._counts(batch, found, truth).metrics("train", self.step_weights)
             values["train/loss"] = float(total.detach())
         values |= {f"train/loss_{k}": mean for k, mean in enumerate(means)}
         values["train/tokens_per_second"] = len(batch.last) / max(time.monotonic() - started, 1e-9)
@@ -204,22 +206,34 @@ class Trainer:
         draw = random.Random(f"{self.parameters.seed} depth {step}").random()
         return sum(draw < float(weight) for weight in self.step_weights)
 
-    def forward(self, batch: Batch, step_weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss of a batch: the mean over the used rows of each step, weighted by step; losses and choices [K, M]."""
+    def forward(self, batch: Batch, step_weights: Tensor, kept: Tensor) -> DraftLoss:
+        """Loss of a batch: the mean over the used rows of each step, weighted by step; ``kept`` [M] as of `_judge`."""
         with torch.autocast(batch.last.device.type, self.dtype, enabled=self.dtype != torch.float32):
             hidden = self.drafter(batch.rows)
         head = self.drafter.lm_head.weight.to(self.dtype) if self.parameters.train_head else self.kept_head
         weights = batch.valid * (step_weights / batch.valid.sum(1).clamp(min=1))[:, None]
-        teacher = self.target.teacher(batch.last, self.kept_head)
-        return draft_loss(hidden.to(self.dtype), head, teacher, weights, kind=self.parameters.loss, chunk=CHUNK)
+        teacher = self.target.teacher(batch.last, self.kept_head, kept)
+        return draft_loss(hidden.to(self.dtype), head, teacher, weights, kind=self.parameters.loss)
 
-    def _counts(self, batch: Batch, losses: Tensor, choices: Tensor, rows: int | None = None) -> Counts:
-        """Counts over the first conversations that hold ``rows`` used rows, or over all."""
-        ends = torch.tensor(batch.lengths).cumsum(0)
-        end = int(ends[-1] if rows is None else ends[(ends < rows).sum().clamp(max=len(ends) - 1)])
+    def _judge(self, batch: Batch, rows: int | None) -> tuple[Tensor, Tensor]:
+        """The target's own choices for the first conversations that hold ``rows`` used rows, or for all; and for every
+        row the share of the target's probability that the draft vocabulary holds, 1 where only the KL loss reads it."""
+        ends = [0, *accumulate(batch.lengths)]
+        end = ends[-1]
+        if rows is not None and self.parameters.loss == "kl":
+            end = next((place for place in ends if place >= rows), end)
+        kept = torch.ones(len(batch.last))
+        if not end:
+            return torch.empty(0, dtype=torch.int64), kept
+        truth, kept[:end] = self.target.judge(batch.last[:end], self.target_ids)
+        return truth, kept
+
+    def _counts(self, batch: Batch, found: DraftLoss, truth: Tensor) -> Counts:
+        """Counts over the rows whose ``truth`` is known."""
+        end = len(truth)
         valid = batch.valid[:, :end]
-        right = right_rows(choices[:, :end], valid, self.target_ids, self.target.choices(batch.last[:end]))
-        return count(right, valid, losses[:, :end])
+        right = right_rows(found.choices[:, :end], valid, self.target_ids, truth)
+        return count(right, valid, found.losses[:, :end], found.alphas[:, :end])
 
     def _check(self, value: float, losses: Tensor, conversations: list[Conversation]) -> None:
         """Stop at once on a loss or a gradient that is not finite, and on a loss of exactly zero."""
@@ -238,8 +252,8 @@ class Trainer:
         with torch.no_grad():
             for conversations in self.data.evaluation():
                 batch = batch_of(conversations)
-                _, losses, choices = self.forward(batch, self.step_weights)
-                counts = self._counts(batch, losses, choices)
+                truth, kept = self._judge(batch, None)
+                counts = self._counts(batch, self.forward(batch, self.step_weights, kept), truth)
                 total = counts if total is None else total + counts
         return {} if total is None else total.metrics("eval", self.step_weights)
 

@@ -89,6 +89,7 @@ def test_a_member_that_a_kind_needs_is_named_where_it_should_be() -> None:
 def test_a_kind_is_compared_by_what_it_rotates() -> None:
     assert same_rotation(Rope(1e4), Rope(1e4, "linear", {"factor": 1.0}), 64)
     assert same_rotation(Rope(1e4, "yarn", YARN), Rope(1e4, "yarn", {**YARN, "beta_fast": 32.0}), 64)
+    assert same_rotation(Rope(1e4), Rope(1e4, "mrope", {"mrope_section": [16, 8, 8]}), 64)
     assert not same_rotation(Rope(1e4), Rope(1e6), 64)
     assert not same_rotation(Rope(1e4), Rope(1e4, "llama3", LLAMA3), 64)
     assert not same_rotation(Rope(1e4, "yarn", YARN), Rope(1e4, "yarn", {"factor": 4.0}), 64)

@@ -133,10 +133,14 @@ def inverse_frequencies(rope: Rope, dim: int) -> Tuple[List[float], float]:
 
 
 def same_rotation(left: Rope, right: Rope, dim: int) -> bool:
-    """Whether two rotary embeddings rotate ``dim`` channels alike, to the precision of float32."""
+    """Whether two rotary embeddings rotate ``dim`` channels of a text alike, to the precision of float32.
+
+    Multimodal sections (the kind mrope, which transformers renames to default) do not count: in a text, all positions
+    of a token are the same.
+    """
     if left == right:
         return True
-    computed = (DEFAULT_KIND, "linear", "llama3", "yarn")
+    computed = (DEFAULT_KIND, "mrope", "linear", "llama3", "yarn")
     if left.kind not in computed or right.kind not in computed:
         return False
     try:

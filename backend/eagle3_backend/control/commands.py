@@ -204,12 +204,14 @@ class Specification:
 
 @dataclass(frozen=True)
 class Inspect:
-    """What a model directory on the host holds, from its config and the headers of its weights.
+    """What a model directory on a host holds, from its config and the headers of its weights.
 
-    Answer: `drafter.inspection.Inspection.to_json`. What is wrong with its files is in its findings.
+    ``host`` is a known one (`Hosts`), which no profile need be open for; empty is the open profile's. A relative path
+    begins in the host's workspace. Answer: `drafter.inspection.Inspection.to_json`, with what is wrong with the files.
     """
 
     path: str
+    host: str = ""
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,8 @@ class Desk:
                 return await self._open(command)
             if isinstance(command, commands.Hosts):
                 return hosts.listed(self._config_dir, SshFiles())
+            if isinstance(command, commands.Inspect) and command.host:
+                return await hosts.inspect(self._config_dir, command.host, command.path)
             if isinstance(command, (commands.Start, commands.Stop, commands.Resume)):
                 return await self._act(self._opened(), command)
             return await self._of_campaign(self._opened(), command)
@@ -124,7 +126,7 @@ class Desk:
                 return inspecting.attempts(campaign)
             case commands.Specification(run, attempt):
                 return await inspecting.specification(campaign, run, attempt)
-            case commands.Inspect(path):
+            case commands.Inspect(path, _):
                 return await campaign.session.request("inspect", path=path)
             case commands.Endpoint():
                 return await answers.endpoint(campaign)

@@ -8,10 +8,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.control.campaign import Campaign
+from eagle3_backend.control.campaign import Campaign, link_lost
 from eagle3_backend.control.commands import NEW_KEY
 from eagle3_backend.findings import FindingError, error
+from eagle3_backend.profile import Host
 from eagle3_backend.remote import ssh_config
+from eagle3_backend.remote.link import LinkLost
+from eagle3_backend.remote.session import HostSession
 from eagle3_backend.remote.ssh_config import SshFiles
 
 FILE = "hosts.toml"
@@ -41,6 +44,9 @@ def remember(config_dir: Path, campaign: Campaign) -> None:
         "address": profile.address,
         "transport": list(profile.transport),
         "user": profile.user,
+        "port": profile.port,
+        "jump": profile.jump,
+        "identity": profile.identity,
         "machines": sorted({*old.get("machines", ()), str(session.hello.get("host_name") or "")} - {""}),
         "workspaces": sorted({*old.get("workspaces", ()), session.workspace}),
         "seen": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -60,6 +66,41 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:
         raise FindingError(
             error("hosts_unreadable", f"The list of hosts cannot be read: {problem}.", path=str(path))
+        ) from problem
+
+
+async def inspect(config_dir: Path, name: str, path: str) -> dict[str, Any]:
+    """The answer to `Inspect` on a known host, over a link of its own. Raises FindingError."""
+    session = HostSession(_host(config_dir, name), {})
+    try:
+        await session.connect()
+        return await session.request("inspect", path=path)
+    except LinkLost as problem:
+        raise link_lost(session) from problem
+    finally:
+        await session.close()
+
+
+def _host(config_dir: Path, name: str) -> Host:
+    """A known host as it was reached last. Raises FindingError."""
+    entries = known(config_dir)
+    entry = next((entry for entry in entries if entry["name"] == name), None)
+    if entry is None:
+        raise FindingError(
+            error(
+                "host_unknown",
+                f"No campaign has worked on '{name}' from this laptop yet.",
+                path=name,
+                expected=[entry["name"] for entry in entries],
+                fix="Open a profile of that host once, which remembers it.",
+            )
+        )
+    try:
+        kept = {key: entry[key] for key in ("address", "user", "port", "jump", "identity", "transport") if key in entry}
+        return Host(**kept, workspace=entry["workspaces"][0])
+    except (KeyError, IndexError, ValueError) as problem:
+        raise FindingError(
+            error("hosts_unreadable", f"What is written of '{name}' makes no sense: {problem}.", path=name)
         ) from problem
 
 

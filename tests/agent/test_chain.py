@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 
 def _chain(*specs):
     head, *rest = specs
@@ -44,6 +47,19 @@ def test_a_stopped_stage_ends_its_chain(gateway, stages):
     gateway.request("stop", run=specs[0]["run"], attempt=1)
     gateway.wait_for(specs[0]["run"], "stopped")
     assert not stages.directory(specs[1]).exists()
+
+
+def test_a_stop_that_meets_the_start_of_the_next_stage_ends_the_chain(gateway, stages):
+    specs = [stages.spec("a", "finish()", stage="train"), stages.spec("b", "time.sleep(600)", stage="train")]
+    gate = Path(specs[1]["output"]) / "manifest.json"
+    gate.parent.mkdir(parents=True)
+    os.mkfifo(gate)  # whoever looks whether the next stage is fresh waits here, which holds the hand-over open
+    gateway.start(_chain(*specs))
+    with open(gate, "wb"):
+        gate.unlink()
+        gateway.request("stop", run=specs[0]["run"], attempt=1)
+    gateway.wait_for(specs[0]["run"], "done")
+    gateway.wait_for(specs[1]["run"], "stopped")
 
 
 def test_fresh_stages_of_a_chain_are_skipped(gateway, stages):

@@ -191,15 +191,21 @@ class Supervisor:
         status = ending.Status(seen.code, seen.signal, seen.max_rss, self._asked, rung, max(0, kills))
         state, reason, findings = ending.judge(self.spec, status)
         locks.release(self._descriptors)
-        if state is RunState.DONE:
-            self._start_next()
+        following = self._start_next() if state is RunState.DONE else None
         self._finish(state, reason, findings, status)
+        asked = read_json(self.directory / "cancel")
+        if following is not None and asked is not None:
+            # It came while the next stage was being started, and is meant for the chain.
+            write_json(following / "cancel", asked)
 
-    def _start_next(self) -> None:
-        """Go on with the chain before this attempt reads as ended, so that no look finds the chain idle between."""
+    def _start_next(self) -> Optional[Path]:
+        """Go on with the chain before this attempt reads as ended, so that no look finds the chain idle between.
+
+        The run directory of the attempt that was started, or None.
+        """
         rest = self.spec.get("then") or []
         if not rest or (self.directory / "cancel").exists():
-            return
+            return None
         become_subreaper(False)
         spec = {**rest[0], "then": list(rest[1:])}
         # A repeat of the very same hand-over is recognised by this name, as that of a client is.
@@ -207,10 +213,12 @@ class Supervisor:
         try:
             answer = launch.start(self.workspace, spec, request=request, by="chain", secrets=self._secrets)
             self._say(lambda: self.journal.note(f"Next in the chain: {answer['run']} ({answer['state']})."))
+            return self.workspace.attempt(answer["run"], answer["attempt"]) if answer["started"] else None
         except FindingError as problem:
             self.findings += problem.findings
         except OSError as problem:
             self.findings.append(_of_system(problem, self.directory))
+        return None
 
     def _finish(self, state: RunState, reason: str, findings: List[Finding], status: ending.Status) -> None:
         for finding in [*findings, *self.findings]:

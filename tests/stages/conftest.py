@@ -6,7 +6,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -96,11 +96,43 @@ def stand_in() -> Callable[..., dict[str, Any]]:
     return plan
 
 
-@pytest.fixture(scope="session")
-def tiny() -> ModuleType:
-    """Makers of a tiny target, its conversations and its hidden states (`tiny_campaign.py`); needs torch."""
-    spec = importlib.util.spec_from_file_location("tiny_campaign", Path(__file__).parent / "tiny_campaign.py")
+def _module(name: str) -> ModuleType:
+    """A module beside this file that needs torch: imported by those who ask for it only."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def tiny() -> ModuleType:
+    """Makers of a tiny target, its conversations and its hidden states (`tiny_campaign.py`); needs torch."""
+    return _module("tiny_campaign")
+
+
+@pytest.fixture(scope="session")
+def plain_engine() -> ModuleType:
+    """Serving without an engine (`plain_engine.py`); needs torch."""
+    return _module("plain_engine")
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a right drafter did beside its target: the target's ``folder`` and model, the drafter, and the requests."""
+
+    folder: Path
+    model: Any
+    drafter: Any
+    target_ids: Any
+    requests: list[Any]
+    depth: int
+
+
+@pytest.fixture(scope="session")
+def served(plain_engine: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Served:
+    folder = tmp_path_factory.mktemp("served")
+    model = plain_engine.make_target(folder)
+    drafter = plain_engine.make_drafter(model)
+    requests = [plain_engine.serve(model, drafter, plain_engine.KEPT, prompt) for prompt in plain_engine.prompts()]
+    return Served(folder, model, drafter, plain_engine.KEPT, requests, plain_engine.DEPTH)

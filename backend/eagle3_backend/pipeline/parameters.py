@@ -30,8 +30,10 @@ AT_LEAST: Dict[str, float] = {
     "holdout": 1,
     "limit": 0,
     "max_new_tokens": 1,
+    "requests": 1,
     "temperature": 0,
     "tensor_parallel": 1,
+    "tried": 1,
     "ttt_steps": 1,
     "weight_decay": 0,
 }
@@ -268,6 +270,16 @@ class BenchParameters(EngineParameters):
     """Resamples over prompts for each 95 % interval."""
     seed: int = 17
     """Seed of the prompt choice and of the bootstrap."""
+
+
+@dataclass(frozen=True)
+class DiagnoseParameters(StageParameters):
+    """Whether the engine runs the drafter that was trained, verify step by verify step."""
+
+    requests: int = 120
+    """Requests of the bench that are replayed, at most, both prompt sets in turn, >= 1."""
+    tried: int = 24
+    """Requests on which drafters with one mistake are replayed, at most, >= 1."""
 
 
 @dataclass(frozen=True)

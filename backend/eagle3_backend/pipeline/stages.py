@@ -46,7 +46,17 @@ _STAGES = (
     ),
     Stage("extract", "Hidden states", p.ExtractParameters, ("target", "generate"), "store", "vllm", True, True),
     Stage("vocab", "Draft vocabulary", p.VocabParameters, ("target", "generate"), "vocab", "train"),
-    Stage("train", "Training", p.TrainParameters, ("target", "extract", "vocab"), "checkpoint", "train", False, True),
+    Stage(
+        "train",
+        "Training",
+        p.TrainParameters,
+        ("target", "extract", "vocab"),
+        "checkpoint",
+        "train",
+        False,
+        True,
+        version=2,
+    ),
     Stage(
         "evaluate",
         "Offline acceptance",
@@ -66,6 +76,7 @@ _STAGES = (
         "vllm",
         True,
     ),
+    Stage("diagnose", "Diagnosis", p.DiagnoseParameters, ("target", "export", "bench"), "diagnosis", "train"),
     Stage("trace", "Decode profile", p.TraceParameters, ("target", "export"), "profile", "vllm", True, built=False),
 )
 

@@ -49,41 +49,44 @@ class Replayed:
 
 
 class TargetStates:
-    """Aux states of the target, float32, by transformers. ``layers`` are canonical ids: the stream entering layer i.
+    """Hidden states of the target, float32, by transformers. ``layers`` are canonical ids: the stream entering layer i.
 
     Id n, the stream after the last layer, is taken before the final norm.
     """
 
-    def __init__(self, model: Path, layers: Sequence[int], *, trust_remote_code: bool = False) -> None:
+    def __init__(self, model: Path, layers: Iterable[int], *, trust_remote_code: bool = False) -> None:
         self._model: Any = AutoModelForCausalLM.from_pretrained(
             model, dtype=torch.float32, trust_remote_code=trust_remote_code
         ).eval()
-        self._layers = tuple(layers)
+        self._layers = sorted(set(layers))
         self._last: Tensor | None = None
         self._model.base_model.norm.register_forward_pre_hook(self._keep)
 
     @torch.no_grad()
-    def __call__(self, tokens: Sequence[int]) -> Tensor:
-        """[T, A*Ht] for T tokens."""
+    def __call__(self, tokens: Sequence[int]) -> dict[int, Tensor]:
+        """[T, Ht] by layer for T tokens."""
         states = self._model.base_model(
             input_ids=torch.tensor([list(tokens)]), output_hidden_states=True, use_cache=False
         ).hidden_states
         streams = [*states[:-1], self._last]
-        return torch.cat([streams[layer][0] for layer in self._layers], -1)
+        return {layer: streams[layer][0] for layer in self._layers}
 
     def _keep(self, _module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self._last = inputs[0]
 
 
 @torch.no_grad()
-def replay(drafter: Drafter, target_ids: Tensor, aux: Tensor, request: Request, depth: int) -> Replayed:
+def replay(
+    drafter: Drafter, target_ids: Tensor, streams: Mapping[int, Tensor], request: Request, depth: int
+) -> Replayed:
     """Predict every verify step of a request but the last.
 
-    ``drafter`` is float32 and of the served form; ``target_ids`` [DV] maps its ids; ``aux`` [T, A*Ht] are the target's
-    states over prompt and answer. A step starts where the engine's own path stood, so that one difference does not
-    shift those after it.
+    ``drafter`` is float32 and of the served form; ``target_ids`` [DV] maps its ids; ``streams`` are the target's states
+    [T, Ht] over prompt and answer, by layer. A step starts where the engine's own path stood, so that one difference
+    does not shift those after it.
     """
     tokens = torch.tensor([*request.prompt_tokens, *request.tokens])
+    aux = torch.cat([streams[layer] for layer in drafter.config.aux_layers], -1)
     first = len(request.prompt_tokens) - 1
     rows = _rows(tokens, aux, first, depth)
     drafts = target_ids[(drafter(rows) @ drafter.lm_head.weight.T).argmax(-1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import tomllib
@@ -11,6 +12,7 @@ import pytest
 
 from eagle3_backend.pipeline.stages import STAGES
 from eagle3_backend.profile import parameter_schema
+from eagle3_tui.commands.check import capabilities_markdown
 from eagle3_tui.commands.output import exit_code
 from eagle3_tui.commands.settings import reference_markdown
 from eagle3_tui.keymap import keys_table
@@ -23,7 +25,12 @@ def parameters():
 
 
 @pytest.mark.parametrize(
-    ("file", "mark", "make"), [("README.md", "keys", keys_table), ("docs/profiles.md", "parameters", parameters)]
+    ("file", "mark", "make"),
+    [
+        ("README.md", "keys", keys_table),
+        ("docs/profiles.md", "parameters", parameters),
+        ("docs/drafters.md", "capabilities", capabilities_markdown),
+    ],
 )
 def test_generated_parts_are_those_of_the_code(file, mark, make):
     path = REPOSITORY / file
@@ -61,6 +68,31 @@ def test_documented_findings_exist_and_end_as_documented():
     for code, status in rows:
         if status in "1345":
             assert (code, str(exit_code([error(code, "")]))) == (code, status)
+
+
+def test_every_finding_about_a_drafter_is_documented():
+    room = REPOSITORY / "backend" / "eagle3_backend" / "drafter"
+    source = "".join(path.read_text(encoding="utf-8") for path in room.rglob("*.py"))
+    table = (REPOSITORY / "docs" / "drafters.md").read_text(encoding="utf-8").split("<!-- capabilities")[0]
+    documented = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.+?) \|", table, re.M))))
+    places = [*(room / "checks").glob("*.py"), room / "reading.py", room / "rope.py"]
+    told = {code for path in places for code in _codes(path)}
+    assert told - documented == set()
+    assert [code for code in documented if f'"{code}"' not in source and code.split("_")[-1] != "unsupported"] == []
+
+
+def _codes(path):
+    """The codes that a module's findings begin with."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        makers = {"error", "warning", "info"}
+        if (
+            isinstance(node, ast.Call)
+            and node.args
+            and makers & {part.id for part in ast.walk(node.func) if isinstance(part, ast.Name)}
+        ):
+            first = node.args[0]
+            choices = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]
+            yield from (choice.value for choice in choices if isinstance(choice, ast.Constant))
 
 
 def test_relative_links_lead_somewhere():

@@ -163,6 +163,11 @@ def test_tensors_may_stand_in_any_order_and_be_empty(path, weights) -> None:
     assert set(read_header(path).tensors) == {"a", "b", "none"}
 
 
+def test_metadata_may_be_null(path, weights) -> None:
+    header = json.dumps({"__metadata__": None, "a": entry("U8", [1], 0, 1)})
+    assert read_header(weights.raw(path, header.encode(), b"x")).metadata == {}
+
+
 def test_a_written_header_keeps_what_follows_it_aligned() -> None:
     for length in range(1, 12):
         assert len(header_bytes({"x" * length: ("uint8", (1,))}, {})) % 8 == 0

@@ -198,7 +198,7 @@ def _parse(text: bytes, fault: _Fault) -> Tuple[Dict[str, Any], Dict[str, str]]:
         fault("not_safetensors", f"has no readable header ({_reason(problem)})", "")
     if twice:
         fault("tensor_duplicate", f"has {twice[0][:200]} twice", "Write the file again.", path=twice[0])
-    metadata = header.pop("__metadata__", {})
+    metadata = header.pop("__metadata__", None) or {}
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         fault("not_safetensors", "has metadata that are not texts", "")
     return header, metadata

@@ -130,17 +130,19 @@ def read(config: dict, target: dict) -> tuple[DrafterConfig, Packaging]:
 
 
 @given(drafters() | drafters(latent=True), packagings(), targets)
+@settings(deadline=None)
 def test_a_flat_file_is_read_as_it_was_meant(drafter: DrafterConfig, packaging: Packaging, target: dict) -> None:
     assert read(flat_config(drafter, packaging, engine_ids(drafter, target)), target) == (drafter, packaging)
 
 
 @given(drafters(), packagings(), targets)
+@settings(deadline=None)
 def test_a_nested_file_is_read_as_it_was_meant(drafter: DrafterConfig, packaging: Packaging, target: dict) -> None:
     assert read(nested_config(drafter, packaging), target) == (drafter, packaging)
 
 
 @given(drafters(), packagings(), targets, st.booleans())
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_a_conversion_there_and_back_changes_nothing_but_a_tie(
     drafter: DrafterConfig, packaging: Packaging, target: dict, from_flat: bool
 ) -> None:
@@ -156,7 +158,7 @@ def test_a_conversion_there_and_back_changes_nothing_but_a_tie(
 
 
 @given(drafters(), packagings(), targets)
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_layers_that_sglang_is_told_are_those_that_vllm_reads(
     drafter: DrafterConfig, packaging: Packaging, target: dict
 ) -> None:
@@ -167,6 +169,45 @@ def test_layers_that_sglang_is_told_are_those_that_vllm_reads(
     assert read_config(for_one_engine, target).drafter.aux_layers == (() if refused else drafter.aux_layers)
 
 
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def places(value: dict, path: tuple = ()) -> list[tuple]:
+    """The way to every value of a config."""
+    found = []
+    for key, inner in value.items():
+        found += [(*path, key), *(places(inner, (*path, key)) if isinstance(inner, dict) else ())]
+    return found
+
+
+@given(drafters() | drafters(latent=True), packagings(), targets, st.booleans(), st.data())
+@settings(deadline=None)
+def test_whatever_a_key_holds_is_read_or_is_a_finding_that_names_it(
+    drafter: DrafterConfig, packaging: Packaging, target: dict, nested: bool, data: st.DataObject
+) -> None:
+    if nested and drafter.mla is None:
+        config = nested_config(drafter, packaging)
+    else:
+        config = flat_config(drafter, packaging, engine_ids(drafter, target))
+    config = json.loads(json.dumps(config))
+    way = data.draw(st.sampled_from(places(config)))
+    level = config
+    for key in way[:-1]:
+        level = level[key]
+    level[way[-1]] = data.draw(anything)
+    try:
+        read_config(config, target)
+    except FindingError as problem:
+        (finding,) = problem.findings
+        assert finding.code == "drafter_config_invalid"
+        assert finding.path.split("[")[0].startswith(".".join(way)) or way[0] == "architectures"
+
+
 @given(drafters() | drafters(latent=True))
+@settings(deadline=None)
 def test_json_and_back_is_the_same_drafter(drafter: DrafterConfig) -> None:
     assert DrafterConfig.from_json(json.loads(json.dumps(drafter.to_json()))) == drafter

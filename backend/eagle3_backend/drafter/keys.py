@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, FrozenSet, Mapping, Set, Tuple
+from typing import Any, Dict, FrozenSet, Mapping, Sequence, Set, Tuple
 
 from eagle3_backend.drafter.config import DEEPSEEK, LLAMA, QWEN3
 
@@ -166,6 +166,12 @@ def mapping(value: Any, path: str) -> Mapping[str, Any]:
         raise InvalidValue(path, "is missing")
     if not isinstance(value, Mapping):
         raise InvalidValue(path, f"is {value!r}, not an object")
+    return value
+
+
+def objects(value: Any, path: str) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(entry, Mapping) for entry in value):
+        raise InvalidValue(path, f"is {value!r}, not a list of objects")
     return value
 
 

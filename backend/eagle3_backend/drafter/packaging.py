@@ -21,9 +21,9 @@ def read_packaging(fields: Fields) -> Tuple[Packaging, Dict[str, Any]]:
     carried = top if fields.nested else _inner(top, NESTED_IN_FLAT)
     speculators = _inner(carried, SPECULATORS)
     verifier = _inner(speculators, "verifier")
-    methods = speculators.take("proposal_methods") or [{}]
-    path = speculators.path("proposal_methods[0]")
-    method = Level(keys.mapping(methods[0], path), path + ".")
+    path = speculators.path("proposal_methods")
+    methods = keys.objects(speculators.take("proposal_methods") or [{}], path)
+    method = Level(methods[0], f"{path}[0].")
     name = fields.value("verifier", keys.text, None, (verifier, "name_or_path"))
     architectures = fields.value("verifier_architectures", keys.texts, (), (verifier, "architectures"))
     depth = fields.value("speculative_tokens", keys.integer, None, (method, "speculative_tokens"))

@@ -59,12 +59,12 @@ def read_config(config: Mapping[str, Any], target: Optional[Mapping[str, Any]] =
     """
     try:
         return _read(config, Target.of(target) if target else None)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
+    except keys.InvalidValue as problem:
         raise FindingError(
             error(
                 "drafter_config_invalid",
                 f"The drafter's config cannot be read: {problem}.",
-                path=getattr(problem, "path", "config.json"),
+                path=problem.path,
                 expected="a flat EAGLE-3 config, or a nested one of speculators",
                 actual=str(problem),
             )
@@ -153,11 +153,11 @@ def _draft_class(fields: Fields) -> str:
     vLLM puts Eagle3 before a name that neither starts nor ends with it.
     """
     model_type = fields.of_layer("draft_class", keys.text, LLAMA, "model_type")
-    architectures = fields.top.take("architectures") or []
+    architectures = keys.texts(fields.top.take("architectures") or [], "architectures")
     if fields.nested or not architectures:
         return str(model_type)
     fields.paths["draft_class"] = "architectures[0]"
-    name = keys.text(architectures[0], "architectures[0]")
+    name = architectures[0]
     return keys.DRAFT_CLASSES.get(name) or keys.DRAFT_CLASSES.get("Eagle3" + name) or name
 
 
@@ -176,6 +176,12 @@ def _rope(fields: Fields) -> rope.Rope:
     if not any([layer.take(key) for key in spellings]):
         fields.absent.append("rope")
     fields.paths["rope"] = layer.path(rope.spelled_at(layer.values))
+    for key in (rope.OLD, rope.NEW):
+        inner = keys.mapping(layer.values.get(key) or {}, layer.path(key))
+        if inner.get("rope_theta") is not None:
+            keys.number(inner["rope_theta"], layer.path(f"{key}.rope_theta"))
+    if layer.values.get("rope_theta") is not None:
+        keys.number(layer.values["rope_theta"], layer.path("rope_theta"))
     fields.findings += rope.check_spellings(layer.values, layer.prefix)
     fields.findings += rope.check_members(layer.values, layer.prefix)
     return rope.rope_of(layer.values)
@@ -220,6 +226,7 @@ def _windows(fields: Fields, layers: int) -> Tuple[Optional[int], ...]:
     kinds, in_use = layer.take("layer_types"), layer.take("use_sliding_window")
     if kinds is None:
         kinds = ["sliding_attention"] * layers if in_use is True else []
+    kinds = keys.texts(kinds, layer.path("layer_types"))
     windows = tuple(size if kind == "sliding_attention" else None for kind in kinds)
     if any(windows):
         return windows

@@ -52,20 +52,29 @@ def rope_of(config: Mapping[str, Any]) -> Rope:
     """The rotary embedding of a config in either spelling, as transformers 5.19 resolves it.
 
     A ``rope_scaling`` that is not empty wins, with the top-level base; else ``rope_parameters``, whose base beats the
-    top-level one. A missing base is 10000. Raises ValueError or TypeError for values that are none.
+    top-level one. A missing base is 10000. Where each kind of layer has its own, that of full attention is meant.
+    Raises ValueError for values that are no rotary embedding.
     """
-    theta, scaling = config.get("rope_theta"), config.get(OLD)
+    theta, scaling = config.get("rope_theta"), _object(config, OLD)
     if not scaling:
-        scaling = config.get(NEW) or {}
+        scaling = _object(config, NEW)
+        scaling = _object(scaling, "full_attention") or scaling
         inner = scaling.get("rope_theta")
         theta = theta if inner is None else inner
-    if not isinstance(scaling, Mapping):
-        raise TypeError(f"{OLD} is {scaling!r}, not an object")
-    if isinstance(theta, bool) or (theta is not None and not float(theta) > 0):
-        raise ValueError(f"rope_theta is {theta!r}, not a positive number")
+    if theta is not None and (
+        isinstance(theta, bool) or not isinstance(theta, (int, float)) or not 0 < theta < math.inf
+    ):
+        raise ValueError(f"rope_theta is {theta!r}, not a number above zero")
     kind = scaling.get("rope_type") or scaling.get("type") or DEFAULT_KIND
     members = {key: value for key, value in scaling.items() if key not in ("rope_theta", "rope_type", "type")}
     return Rope(DEFAULT_THETA if theta is None else float(theta), str(kind), members)
+
+
+def _object(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = config.get(key) or {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{key} is {value!r}, not an object")
+    return value
 
 
 def spelled_at(config: Mapping[str, Any]) -> str:

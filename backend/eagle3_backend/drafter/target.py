@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Optional
 
 from eagle3_backend.drafter.rope import Rope, rope_of
+from eagle3_backend.findings import FindingError, error
 
 
 @dataclass(frozen=True)
@@ -28,27 +29,39 @@ class Target:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Target:
-        """Read a target's config.json; a wrapped text model is read through ``text_config``."""
+        """Read a target's config.json; a wrapped text model is read through ``text_config``.
+
+        Raises FindingError `target_config_invalid` for a rotary embedding that is none.
+        """
         wrapped = isinstance(config.get("text_config"), Mapping)
         text: Mapping[str, Any] = config["text_config"] if wrapped else config
         hidden, heads = _size(text, "hidden_size"), _size(text, "num_attention_heads")
         head_dim = _size(text, "head_dim")
         if head_dim is None and hidden and heads and not text.get("kv_lora_rank"):
             head_dim = hidden // heads
-        architectures = config.get("architectures") or text.get("architectures") or [""]
+        named = config.get("architectures") or text.get("architectures")
+        prefix = "text_config." if wrapped else ""
         return cls(
-            architecture=str(architectures[0]),
+            architecture=str(named[0]) if isinstance(named, list) and named else "",
             text=text,
-            prefix="text_config." if wrapped else "",
+            prefix=prefix,
             layers=_size(text, "num_hidden_layers"),
             hidden_size=hidden,
             vocab_size=_size(text, "vocab_size"),
             head_dim=head_dim,
             max_position_embeddings=_size(text, "max_position_embeddings"),
-            rope=rope_of(text),
+            rope=_rope_of(text, prefix),
         )
 
 
 def _size(text: Mapping[str, Any], key: str) -> Optional[int]:
     value = text.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _rope_of(text: Mapping[str, Any], prefix: str) -> Rope:
+    try:
+        return rope_of(text)
+    except ValueError as problem:
+        message = f"The target's rotary embedding cannot be read: {problem}."
+        raise FindingError(error("target_config_invalid", message, path=prefix + "rope_parameters")) from problem

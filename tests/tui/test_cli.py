@@ -393,3 +393,38 @@ def test_demo_without_a_terminal_runs_the_campaign_and_prints_its_result(call):
     assert result.exit_code == 0
     assert json.loads(result.stdout)["result"] == BENCH
     assert ask.Start("bench") in result.control.asked
+
+
+def test_advice_is_for_the_campaign_that_was_asked_about(call, box):
+    result = call(
+        *("--profile", box, "run", "--set", "train.epochs=2", "--smoke", "--through", "bench", "--detach"),
+        answers=started("r"),
+    )
+    assert f"eagle3-tui --profile {box} --set train.epochs=2 attach --smoke" in result.stderr
+    assert "eagle3-tui attach" in call("run", "--through", "bench", "--detach", answers=started("r")).stderr
+
+
+def test_attach_to_a_stage_that_never_ran_is_refused(call):
+    view = Snapshot(stages=(StageView("train", "", RunState.BLOCKED),))
+    result = call("attach", "train", view=view)
+    assert result.exit_code == 1 and "stage_not_running" in result.stderr
+    assert not any(isinstance(command, ask.Await) for command in result.control.asked)
+
+
+def test_stop_all_without_work_says_so(call):
+    result = call("stop", "--all")
+    assert (result.exit_code, result.stdout) == (0, "") and "Nothing is running" in result.stderr
+
+
+def test_a_host_is_found_among_the_profiles_by_its_name(call, box, tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "user_profiles", lambda: tmp_path)
+    answers = {ask.Open: [FindingError(UNKNOWN_KEY), None]}
+    result = call("hosts", "trust", "box", "--fingerprint", FINGERPRINT, answers=answers)
+    assert result.exit_code == 0
+    assert str(result.control.asked[0].profile) == box
+
+
+def test_output_that_cannot_be_written_is_a_finding(call):
+    result = call("status", answers={ask.Status: OSError(28, "No space left on device")})
+    assert result.exit_code == 1
+    assert "laptop_file_unusable" in result.stderr and "No space left" in result.stderr

@@ -57,7 +57,7 @@ def demo(context: typer.Context) -> None:
     """The whole campaign on this machine: in the panel, or headless where there is no terminal."""
     choice = choose(context)
     on_terminal = sys.stdout.isatty() and _has_screen()
-    with command(as_json=not on_terminal) as output:
+    with command(not on_terminal, choice.options) as output:
         if on_terminal:
             show_panel(choice, autostart="bench")
         else:

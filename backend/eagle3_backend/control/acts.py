@@ -232,8 +232,8 @@ def attempt_of(campaign: Campaign, stage: str, attempt: int) -> tuple[StageView,
                 "run_absent",
                 f"{stage} has no attempt {wanted}." if wanted else f"{stage} has not run yet.",
                 path=stage,
-                expected=sorted(numbers),
-                actual=attempt,
+                expected=sorted(numbers) or None,
+                actual=wanted or None,
             )
         )
     return view, wanted

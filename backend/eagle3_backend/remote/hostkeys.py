@@ -65,20 +65,21 @@ def fingerprint(key: str) -> str:
     return asyncssh.import_public_key(key).get_fingerprint()
 
 
-def judge(known_hosts: str, host: str, port: int, key: str) -> Finding | None:
+def judge(known_hosts: str, host: str, port: int, key: str, name: str = "") -> Finding | None:
     """What known_hosts text says of the key that ``host`` offers: None when it is the known one.
 
     An unknown host is `ssh_host_key_unknown` (a question), another key than the listed one `ssh_host_key_changed`.
+    ``name`` is the profile's host on the way to which the key was met; it may be a jump host's.
     """
     known = KnownHosts(known_hosts)
     offered = asyncssh.import_public_key(key)
     keys, _, revoked, *_ = known.match(host, port)
     shown = offered.get_fingerprint()
-    name = _listed_name(host, port)
+    name, listed_name = name or host, _listed_name(host, port)
     if offered in revoked:
         return error(
             "ssh_host_key_revoked",
-            f"{name} offers the key {shown}, which known_hosts marks as revoked.",
+            f"{listed_name} offers the key {shown}, which known_hosts marks as revoked.",
             path=host,
             actual=shown,
             fix="Do not connect. Ask whoever runs the host.",
@@ -89,21 +90,21 @@ def judge(known_hosts: str, host: str, port: int, key: str) -> Finding | None:
     if not listed:
         return warning(
             "ssh_host_key_unknown",
-            f"{name} is not in known_hosts. It offers the {offered.get_algorithm()} key {shown}.",
+            f"{listed_name} is not in known_hosts. It offers the {offered.get_algorithm()} key {shown}.",
             path=host,
             actual=shown,
-            fix="Compare the fingerprint with the one the provider shows, then accept the key once or save it.",
+            fix=f"Compare the fingerprint with the one the provider shows, then: eagle3-tui hosts trust {name}",
         )
     same_kind = [entry for entry in listed if entry.get_algorithm() == offered.get_algorithm()] or listed
     expected = same_kind[0].get_fingerprint()
     return error(
         "ssh_host_key_changed",
-        f"The host key of {name} has changed: known_hosts has {expected}, the host offers {shown}. "
+        f"The host key of {listed_name} has changed: known_hosts has {expected}, the host offers {shown}. "
         "Someone may be in between, or the machine was replaced. Nothing was sent.",
         path=host,
         expected=expected,
         actual=shown,
-        fix=f"If the machine was replaced: eagle3-tui hosts rebind {host}",
+        fix=f"If the machine was replaced: eagle3-tui hosts rebind {name}",
     )
 
 

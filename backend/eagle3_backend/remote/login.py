@@ -73,7 +73,7 @@ async def connect(
     try:
         for hop in hops:
             tunnel = opened[-1] if opened else None
-            opened.append(await _login(hop, tunnel, accepted, {**options, **hop.options}, closed))
+            opened.append(await _login(hop, tunnel, accepted, {**options, **hop.options}, closed, hops[-1].name))
     except BaseException:
         for connection in reversed(opened):
             connection.abort()
@@ -88,6 +88,7 @@ async def _login(
     accepted: tuple[OfferedKey, ...],
     options: dict[str, Any],
     closed: asyncio.Event,
+    name: str,
 ) -> asyncssh.SSHClientConnection:
     text = "\n".join([hostkeys.read_text(hop.known_hosts), *(key.line for key in accepted)])
     known = hostkeys.KnownHosts(text)
@@ -102,13 +103,13 @@ async def _login(
     except _MAYBE_THE_KEY as problem:
         # asyncssh's own validation cannot ask anybody, so the key is fetched and judged apart. A host that has none of
         # the listed kinds of key fails in the key exchange already, or hangs up.
-        raise await _key_refused(hop, tunnel, text, problem) from problem
+        raise await _key_refused(hop, tunnel, text, problem, name) from problem
     except (OSError, asyncssh.Error) as problem:
         raise FindingError(_failure(problem, hop)) from problem
 
 
 async def _key_refused(
-    hop: Hop, tunnel: asyncssh.SSHClientConnection | None, text: str, problem: Exception
+    hop: Hop, tunnel: asyncssh.SSHClientConnection | None, text: str, problem: Exception, name: str
 ) -> FindingError:
     listed = hostkeys.KnownHosts(text).match(hop.key_name, hop.port)[0]
     kinds = [algorithm.decode() for key in listed for algorithm in key.sig_algorithms]
@@ -124,7 +125,7 @@ async def _key_refused(
     if key is None:
         return FindingError(_failure(problem, hop))
     offered = OfferedKey(hop.key_name, hop.port, key.export_public_key("openssh").decode().strip())
-    finding = hostkeys.judge(text, offered.host, offered.port, offered.key)
+    finding = hostkeys.judge(text, offered.host, offered.port, offered.key, name)
     if finding is None:
         return FindingError(_failure(problem, hop))
     return HostKeyRefused(finding, offered, next(iter(hop.known_hosts), None))

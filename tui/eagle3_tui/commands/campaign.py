@@ -74,6 +74,12 @@ class Choice:
     settings: tuple[str, ...] = ()
     ask: bool = True
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The words before a command that choose this campaign."""
+        named = () if self.profile == DEFAULT_PROFILE else ("--profile", self.profile)
+        return (*named, *(word for setting in self.settings for word in ("--set", setting)))
+
     def load(self) -> Profile:
         """The profile with its settings, without touching the host. Raises FindingError."""
         from eagle3_backend.profile import load
@@ -157,5 +163,5 @@ def at_work(
 ) -> Iterator[tuple[Control, Output]]:
     """Body of a command about one campaign, from its shared options: the facade with it open, and the output."""
     choice = choose(context, profile, settings, no_input)
-    with command(as_json) as output, opened(choice, output, smoke=smoke) as control:
+    with command(as_json, choice.options, smoke) as output, opened(choice, output, smoke=smoke) as control:
         yield control, output

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from eagle3_backend.findings import FindingError, error
 from eagle3_tui.commands.campaign import (
+    DEFAULT_PROFILE,
     Choice,
     JsonOption,
     NoInputOption,
@@ -18,7 +21,7 @@ from eagle3_tui.commands.campaign import (
     open_campaign,
 )
 from eagle3_tui.commands.output import clean, command
-from eagle3_tui.places import find_profile
+from eagle3_tui.places import find_profile, profiles_by_name
 
 app = typer.Typer(help="Known hosts and their keys.", no_args_is_help=True)
 
@@ -52,8 +55,8 @@ def reach(
     as_json: JsonOption = False,
 ) -> None:
     """Open the profile's host, which the facade then remembers, and tell whether its key was saved."""
-    choice = choose(context, profile, no_input=no_input)
-    with command(as_json) as output, facade() as control:
+    choice = _choose_by_host(choose(context, profile, no_input=no_input), name)
+    with command(as_json, choice.options) as output, facade() as control:
         _name_the_profiles_host(choice, name)
         saved = open_campaign(control, choice, output, fingerprint=fingerprint)
         output.say(f"{name} is reached" + (", and its key is saved." if saved else "; its key was known."))
@@ -81,8 +84,8 @@ def rebind(
     """A host was replaced: take its new key, and take over the attempts of its workspace."""
     from eagle3_backend.control.commands import NEW_KEY, Open, Rebind
 
-    choice = choose(context, profile, no_input=no_input)
-    with command(as_json) as output, facade() as control:
+    choice = _choose_by_host(choose(context, profile, no_input=no_input), name)
+    with command(as_json, choice.options) as output, facade() as control:
         _name_the_profiles_host(choice, name)
         try:
             control.submit(Open(find_profile(choice.profile), choice.settings)).result()
@@ -113,9 +116,25 @@ def _differences(planned: dict[str, Any]) -> str:
     return "\n".join(clean(f"{name:<16} {value}") for name, value in planned.items() if value not in (None, "", []))
 
 
-def _name_the_profiles_host(choice: Choice, name: str) -> None:
+def _choose_by_host(choice: Choice, name: str) -> Choice:
+    """The chosen campaign; where none was chosen, the first profile that works on the host ``name``."""
+    if choice.profile != DEFAULT_PROFILE:
+        return choice
+    for profile in profiles_by_name():
+        candidate = replace(choice, profile=profile)
+        with suppress(FindingError):
+            if _address(candidate) == name:
+                return candidate
+    return choice
+
+
+def _address(choice: Choice) -> str:
     host = choice.load().host
-    address = host.address or " ".join(host.transport)
+    return host.address or " ".join(host.transport)
+
+
+def _name_the_profiles_host(choice: Choice, name: str) -> None:
+    address = _address(choice)
     if name != address:
         raise FindingError(
             error(

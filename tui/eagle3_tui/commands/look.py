@@ -211,7 +211,7 @@ def doctor(
     from eagle3_backend.control.commands import Doctor
 
     choice = choose(context, profile, settings, no_input)
-    with command(as_json) as output:
+    with command(as_json, choice.options) as output:
         checks = _laptop_checks()
         try:
             with opened(choice, output) as control:

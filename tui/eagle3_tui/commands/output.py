@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import typer
 
-from eagle3_backend.findings import Finding, FindingError
+from eagle3_backend.findings import Finding, FindingError, error
 
 OK, REFUSED, USAGE, UNREACHABLE, DENIED, CONFLICT, STAGE_ENDED_BADLY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 
@@ -60,23 +62,36 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
-class Output:
-    """One command's two streams. With ``as_json`` standard output gets exactly one JSON object."""
+_ADVICE = re.compile(r"\beagle3-tui (?:(run|resume|attach|stop|status|logs|metrics|endpoint)|(hosts|doctor))\b")
+"""Commands that are about a campaign, and those that are about its host, as messages and findings name them."""
 
-    def __init__(self, as_json: bool) -> None:
+
+class Output:
+    """One command's two streams. With ``as_json`` standard output gets exactly one JSON object.
+
+    ``options`` and ``smoke`` name the campaign: a command that a message advises is for this one, not for the default.
+    """
+
+    def __init__(self, as_json: bool, options: Sequence[str] = (), smoke: bool = False) -> None:
         self.as_json = as_json
+        self._program = shlex.join(["eagle3-tui", *options])
+        self._smoke = " --smoke" if smoke else ""
 
     def say(self, text: str) -> None:
         """A message for people."""
-        print(text, file=sys.stderr, flush=True)
+        print(_ADVICE.sub(self._advice, text), file=sys.stderr, flush=True)
+
+    def _advice(self, found: re.Match[str]) -> str:
+        return f"{self._program} {found[1]}{self._smoke}" if found[1] else f"{self._program} {found[2]}"
 
     def findings(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
             self.say(describe(finding))
 
     def give(self, data: Mapping[str, Any], text: str) -> None:
-        """The command's data: as JSON when asked for, else as text."""
-        print(json.dumps(data, ensure_ascii=False, allow_nan=False) if self.as_json else text, flush=True)
+        """The command's data: as JSON when asked for, else as text, if there is any."""
+        if self.as_json or text:
+            print(json.dumps(data, ensure_ascii=False, allow_nan=False) if self.as_json else text, flush=True)
 
     def refuse(self, findings: tuple[Finding, ...]) -> NoReturn:
         """End the command because of these findings."""
@@ -87,12 +102,16 @@ class Output:
 
 
 @contextmanager
-def command(as_json: bool = False) -> Iterator[Output]:
+def command(as_json: bool = False, options: Sequence[str] = (), smoke: bool = False) -> Iterator[Output]:
     """Body of a command: a finding becomes words, JSON and an exit code; an interrupt becomes 130."""
-    output = Output(as_json)
+    output = Output(as_json, options, smoke)
     try:
         yield output
     except FindingError as problem:
         output.refuse(problem.findings)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        raise  # typer ends quietly: whoever read our output has seen enough
+    except OSError as problem:
+        output.refuse((error("laptop_file_unusable", f"{problem}."),))

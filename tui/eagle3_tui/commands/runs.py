@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eagle3_backend.findings import Finding
+from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.states import RunState
 from eagle3_tui.commands.campaign import (
     AcceptOption,
@@ -104,6 +104,15 @@ def attach(
             output.give({"stage": None, "active": False}, "")
             return
         view = control.snapshot().stage(through)
+        if view is not None and view.state in (RunState.READY, RunState.BLOCKED):
+            raise FindingError(
+                error(
+                    "stage_not_running",
+                    f"{through} is {view.state.value}; there is nothing to follow.",
+                    path=through,
+                    fix=f"eagle3-tui run --through {through}",
+                )
+            )
         was_fresh = view is not None and view.fresh
         report(control, through, _watched(control, through, output), output, fresh=was_fresh)
 
@@ -127,6 +136,8 @@ def stop(
         # What is queued behind a stopped stage does not start.
         views = [view for view in control.snapshot().stages if view.state is not RunState.QUEUED]
         names = [view.name for view in views if view.state.is_active] if everything else [str(stage)]
+        if not names:
+            output.say("Nothing is running in this campaign.")
         for name in names:
             control.submit(Stop(name)).result()
         states = _wait_for_end(control, names, output)

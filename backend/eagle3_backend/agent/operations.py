@@ -47,6 +47,7 @@ class Operations:
             "telemetry": lambda request: self.sample(),
             "probe": self._probe,
             "inspect": self._inspect,
+            "engine_options": self._engine_options,
             "doctor": self._doctor,
             "put": self._put,
             "endpoint": self._endpoint,
@@ -177,6 +178,11 @@ class Operations:
 
         path = self._workspace.root / Path(field(request, "path", str)).expanduser()
         return inspect(LocalFolder(path)).to_json()
+
+    def _engine_options(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        from eagle3_backend.agent import engine_options
+
+        return engine_options.ask(request)
 
     def _doctor(self, request: Dict[str, Any]) -> Dict[str, Any]:
         from eagle3_backend.agent.doctor import examine

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any, Dict, List
 
-import eagle3_backend
 from eagle3_backend.agent.frames import field
 from eagle3_backend.engines.options import surface_key
 from eagle3_backend.findings import FindingError, error
@@ -36,7 +35,7 @@ def ask(request: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _run(python: str, engine: str, words: List[str], seconds: float) -> Dict[str, Any]:
-    payload = str(Path(eagle3_backend.__file__).parents[1])
+    payload = str(Path(__file__).resolve().parents[2])
     command = [os.path.expanduser(python), "-m", "eagle3_backend.stages.option_surface", engine, *words]
     try:
         ended = subprocess.run(

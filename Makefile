@@ -31,7 +31,8 @@ lint: $(VENV)/installed
 	$(BIN)/lint-imports
 
 test: $(VENV)/installed $(TRAIN)/tested
-	PYTHONPATH=backend:kernels $(TRAIN)/bin/python -m pytest tests/stages tests/kernels -m "not engines"
+	PYTHONPATH=backend:kernels $(TRAIN)/bin/python -m pytest tests/stages tests/kernels tests/drafter/test_against_libraries.py \
+		-m "not engines"
 	$(BIN)/python -m pytest -m "not engines and not torch"
 
 test-engines: $(VENV)/installed

@@ -215,6 +215,60 @@ class Inspect:
 
 
 @dataclass(frozen=True)
+class EngineOptions:
+    """The options of the profile's environment ``engine`` (vllm, sglang), as installed on its host.
+
+    Answer: {"engine", "python", "identity", "version", "packaged", "cached", "flags", "fields", "findings"}; options as
+    `engines.options.Option`. Raises FindingError where the engine is not there.
+    """
+
+    engine: str
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a stage made. Answer: {"path", "kind", "fingerprint", "bytes", "made_by", "files": [{"path", "bytes",
+    "sha256"}, ...], "file_count"}, or None while nothing whole is there.
+    """
+
+    stage: str
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Who uses the host. Answer: {"processes": [{"pid", "user", "command", "cpu_percent", "memory", "gpus", "run",
+    "attempt"}, ...]}.
+    """
+
+
+@dataclass(frozen=True)
+class Orphans:
+    """Attempts in the workspace, of any campaign, whose processes work on without a supervisor.
+
+    Answer: {"orphans": [{"stage", "run", "attempt", "campaign", "remark", "processes": [{"pid", "command"}]}, ...]}.
+    """
+
+
+@dataclass(frozen=True)
+class EndOrphan:
+    """End the processes of such an attempt, by the steps of a stop. Answer: None. Raises FindingError."""
+
+    run: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class AddHost:
+    """Write a profile like the open one for another host, beside the user's own. Answer: its path. Raises FindingError.
+
+    ``name`` is a host name or a name of `~/.ssh/config`.
+    """
+
+    name: str
+    folder: Path
+
+
+@dataclass(frozen=True)
 class Endpoint:
     """Tunnel to the running ``serve``. Answer: {"base_url", "api_key", "port", "model"}."""
 
@@ -241,5 +295,6 @@ Command = (
     | Attempts
     | Specification
     | Inspect
+    | EngineOptions
     | Endpoint
 )

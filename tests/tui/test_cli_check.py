@@ -119,3 +119,13 @@ def test_the_table_of_engines(tmp_path):
     assert answer["engines"]["vllm"]["current"] == "0.32.0"
     rows = {row["title"]: row for row in answer["rows"]}
     assert rows["reads the nested layout (speculators)"]["sglang"] == "no"
+
+
+def test_options_are_searched_on_a_host_only():
+    assert call("engines", "--search", "kv cache").exit_code == 2
+
+
+def test_the_host_of_installed_options_must_be_a_profiles():
+    result = call("engines", "--host", "elsewhere", "--profile", "llama-3.1-8b-1x-h100")
+    assert result.exit_code == 1
+    assert "host_not_in_profile" in result.stderr

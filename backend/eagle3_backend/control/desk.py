@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.control import acts, answers, commands, hosts, inspecting, logs
+from eagle3_backend.control import acts, answers, commands, engine_options, hosts, inspecting, logs
 from eagle3_backend.control.campaign import Campaign, link_lost
 from eagle3_backend.control.snapshot import Event, Snapshot
 from eagle3_backend.findings import FindingError, error
@@ -36,6 +36,7 @@ class Desk:
     ) -> None:
         self._config_dir = config_dir
         self._state_dir = state_dir
+        self._cache_dir = cache_dir
         self._changed = changed
         self._tell = tell
         self._store: Store | None = None
@@ -128,6 +129,18 @@ class Desk:
                 return await inspecting.specification(campaign, run, attempt)
             case commands.Inspect(path, _):
                 return await campaign.session.request("inspect", path=path)
+            case commands.EngineOptions(engine):
+                return await engine_options.options(campaign, self._cache_dir, engine)
+            case commands.Artifact(stage):
+                return await inspecting.artifact(campaign, stage)
+            case commands.Processes():
+                return await campaign.session.request("processes")
+            case commands.Orphans():
+                return await inspecting.orphans(campaign)
+            case commands.EndOrphan(run, attempt):
+                await campaign.session.request("stop", run=run, attempt=attempt)
+            case commands.AddHost(name, folder):
+                return hosts.add(campaign.profile.path, name, folder)
             case commands.Endpoint():
                 return await answers.endpoint(campaign)
         return None

@@ -71,8 +71,34 @@ def check(
         raise typer.Exit(REFUSED if found is Severity.ERROR else OK)
 
 
-def engines(as_json: JsonOption = False) -> None:
-    """What each engine does with a drafter, with the release that began or ended it."""
+HostOption = Annotated[
+    str | None, typer.Option(metavar="H", help="Tell the options of the engines that are installed on this host.")
+]
+SearchOption = Annotated[
+    str, typer.Option(metavar="WORDS", help="Of the installed options, only those that hold all these words.")
+]
+
+
+def engines(
+    context: typer.Context,
+    host: HostOption = None,
+    search: SearchOption = "",
+    profile: ProfileOption = None,
+    no_input: NoInputOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What each engine does with a drafter, by release; with --host what the installed ones can be asked."""
+    if host is not None:
+        from eagle3_tui.commands.engine_options import show
+
+        show(choose(context, profile, no_input=no_input), host, search, as_json)
+    elif search:
+        raise typer.BadParameter("--search needs --host: it searches what is installed there")
+    else:
+        _show_table(as_json)
+
+
+def _show_table(as_json: bool) -> None:
     from eagle3_backend.drafter.capabilities import CURRENT, ENGINES, OLDEST, TITLES
     from eagle3_backend.drafter.capability_table import table
 

@@ -55,9 +55,9 @@ def reach(
     as_json: JsonOption = False,
 ) -> None:
     """Open the profile's host, which the facade then remembers, and tell whether its key was saved."""
-    choice = _choose_by_host(choose(context, profile, no_input=no_input), name)
+    choice = choose_by_host(choose(context, profile, no_input=no_input), name)
     with command(as_json, choice.options) as output, facade() as control:
-        _name_the_profiles_host(choice, name)
+        require_host(choice, name)
         saved = open_campaign(control, choice, output, fingerprint=fingerprint)
         output.say(f"{name} is reached" + (", and its key is saved." if saved else "; its key was known."))
         output.give({"name": name, "key_saved": saved}, name)
@@ -84,9 +84,9 @@ def rebind(
     """A host was replaced: take its new key, and take over the attempts of its workspace."""
     from eagle3_backend.control.commands import NEW_KEY, Open, Rebind
 
-    choice = _choose_by_host(choose(context, profile, no_input=no_input), name)
+    choice = choose_by_host(choose(context, profile, no_input=no_input), name)
     with command(as_json, choice.options) as output, facade() as control:
-        _name_the_profiles_host(choice, name)
+        require_host(choice, name)
         try:
             control.submit(Open(find_profile(choice.profile), choice.settings)).result()
         except FindingError as problem:
@@ -116,7 +116,7 @@ def _differences(planned: dict[str, Any]) -> str:
     return "\n".join(clean(f"{name:<16} {value}") for name, value in planned.items() if value not in (None, "", []))
 
 
-def _choose_by_host(choice: Choice, name: str) -> Choice:
+def choose_by_host(choice: Choice, name: str) -> Choice:
     """The chosen campaign; where none was chosen, the first profile that works on the host ``name``."""
     if choice.profile != DEFAULT_PROFILE:
         return choice
@@ -133,7 +133,7 @@ def _address(choice: Choice) -> str:
     return host.address or " ".join(host.transport)
 
 
-def _name_the_profiles_host(choice: Choice, name: str) -> None:
+def require_host(choice: Choice, name: str) -> None:
     address = _address(choice)
     if name != address:
         raise FindingError(

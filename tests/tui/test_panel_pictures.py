@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from eagle3_backend.control.commands import Attempts
+from eagle3_tui import candidates
+
 PICTURES = Path(__file__).parent / "pictures"
 SIZES = [(80, 24), (120, 40), (200, 60)]
 SCENES = ["train", "first", "cpu", "reconnecting", "failed", "done", "key_unknown"]
@@ -41,3 +44,29 @@ async def test_help_and_ascii_look_as_they_did(show) -> None:
         compare("dashboard-ascii-80x24", panel.lines())
         await panel.press("question_mark")
         compare("help-ascii-80x24", panel.lines())
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_the_diff_looks_as_it_did(show, size) -> None:
+    from eagle3_tui.choosing import Choosing
+
+    async with show("done", size) as panel:
+        flat, nested = candidates.artifacts(panel.app.picture)
+        await Choosing(panel.app)._show(flat, nested)
+        await panel.settle()
+        await panel.settle()
+        compare(f"diff-drafters-{size[0]}x{size[1]}", panel.lines())
+        await panel.press("enter")
+        compare(f"diff-files-{size[0]}x{size[1]}", panel.lines())
+
+
+async def test_the_diff_of_runs_in_ascii_looks_as_it_did(show) -> None:
+    from eagle3_tui.choosing import Choosing
+    from eagle3_tui.mockdiff import answer
+
+    async with show("train", (80, 24), ascii_only=True) as panel:
+        newer, _, older = candidates.runs(answer(Attempts()))
+        await Choosing(panel.app)._show(newer, older)
+        await panel.settle()
+        await panel.press("equals_sign")
+        compare("diff-runs-ascii-80x24", panel.lines())

@@ -272,6 +272,13 @@ class Panel(App[None], inherit_bindings=False):
         else:
             self.copy(text_to_copy())
 
+    def action_compare(self) -> None:
+        """Choose two things to put side by side; on a stage its own runs come first."""
+        from eagle3_tui.choosing import Choosing
+
+        screen = self.screen
+        Choosing(self, screen.stage if isinstance(screen, PanelScreen) and screen.stage_chosen else "").begin()
+
     def action_help(self) -> None:
         from eagle3_tui.screens.help import HelpScreen
 

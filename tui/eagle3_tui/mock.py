@@ -14,14 +14,17 @@ from functools import lru_cache
 from typing import Any
 
 from eagle3_backend.control.commands import (
+    Attempts,
     Command,
     FindLogTime,
     FollowLog,
     Forecast,
+    Inspect,
     Open,
     ReadLog,
     ReconnectNow,
     Resume,
+    Specification,
     Start,
     Stop,
     TrustHostKey,
@@ -39,6 +42,7 @@ from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.pipeline.stages import STAGES
 from eagle3_backend.runs.logreader import Matcher, block_of, place_of
 from eagle3_backend.states import LinkState, RunState
+from eagle3_tui import mockdiff
 from eagle3_tui.mocklog import GENERATION, MockLog
 
 GIB = 2**30
@@ -139,6 +143,8 @@ class MockSource:
             return replace(block, generation=GENERATION)
         if isinstance(command, FindLogTime):
             return place_of(self.log(), command.clock)
+        if isinstance(command, Attempts | Inspect | Specification):
+            return mockdiff.answer(command)
         if isinstance(command, Forecast):
             return {"stages": [], "total": {"seconds": 1020.0, "bytes": 6_000_000_000, "cost": 0.0}}
         if isinstance(command, TrustHostKey):

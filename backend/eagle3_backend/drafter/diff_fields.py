@@ -139,9 +139,9 @@ def aux_count(view: View) -> int:
     return len(ids) if isinstance(ids, list) and ids else DEFAULT_AUX_COUNT
 
 
-SHAPE = "tensor shapes"
-FLAG = "what is normalised"
-ATTENTION = "attention"
+SHAPE = "the tensors' shapes"
+FLAG = "the norms"
+ATTENTION = "the attention"
 MODEL_OPTIMIZER = "written by Model-Optimizer; neither engine reads it"
 TRAINING = "of training only"
 
@@ -199,7 +199,7 @@ FIELDS: Tuple[Field, ...] = (
           engines=BOTH, default=constant(False)),
     _top("Norms", "fc_norm", "use_aux_norm", what=FLAG, engines=BOTH, default=constant(False)),
     _top("Norms", "norm_output", what=FLAG, engines=BOTH, default=constant(False)),
-    _layer("Norms", "rms_norm_eps", what="every norm", engines=BOTH, default=constant(1e-6)),
+    _layer("Norms", "rms_norm_eps", what="the norms", engines=BOTH, default=constant(1e-6)),
     _layer("Positions", "max_position_embeddings", what="the longest context", engines=SGLANG, default=constant(2048),
            note="vLLM enlarges the table to the served context"),
     _layer("Attention", "attention_bias", what=ATTENTION, engines=VLLM, default=constant(False),

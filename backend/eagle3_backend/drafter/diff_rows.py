@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -43,6 +44,15 @@ class Side:
     def blank(self) -> bool:
         """True where nothing, or null, is written."""
         return not self.paths or self.written is None
+
+    @property
+    def words(self) -> str:
+        """What is written, and what it is taken for where that is something else: "absent = 128"."""
+        taken = json.dumps(self.value, ensure_ascii=False)
+        if not self.paths:
+            return "absent" if self.value is None else f"absent = {taken}"
+        written = json.dumps(self.written, ensure_ascii=False)
+        return written if self.value is None or same(self.value, self.written) else f"{written} as {taken}"
 
     def to_json(self) -> Dict[str, Any]:
         return {"value": self.value, "written": self.written, "paths": list(self.paths)}

@@ -126,7 +126,7 @@ def _agrees(field: Field, path: str, found: Any, value: Any) -> bool:
         return False
 
 
-STREAMS = "which layers are read"
+STREAMS = "the layers that are read"
 
 
 def aux_rows(views: Views, target: Optional[Target]) -> Iterator[Row]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ from eagle3_tui.commands.campaign import JsonOption
 from eagle3_tui.commands.output import OK, REFUSED, clean, command
 
 if TYPE_CHECKING:
-    from eagle3_backend.drafter.diff import Row, Side
+    from eagle3_backend.drafter.diff import Row
 
 VALUE = 44
 """Most characters of a value in a line of text."""
@@ -70,7 +69,7 @@ def diff(
 
 def _text(sides: Sequence[dict[str, str]], rows: Sequence[Row], shown: Sequence[Row], equal: bool) -> str:
     lines = [clean(f"{name:<5}  {side['path']} ({side['layout']})") for name, side in zip("AB", sides, strict=True)]
-    cells = [(row.kind.value, row.path, value(row.left), value(row.right), row.words) for row in shown]
+    cells = [(row.kind.value, row.path, _short(row.left.words), _short(row.right.words), row.words) for row in shown]
     if cells:
         widths = [max(len(cell[column]) for cell in cells) for column in range(4)]
         table = ["  ".join([*map(str.ljust, cell[:4], widths), cell[4]]).rstrip() for cell in cells]
@@ -81,9 +80,5 @@ def _text(sides: Sequence[dict[str, str]], rows: Sequence[Row], shown: Sequence[
     return "\n".join(lines)
 
 
-def value(side: Side) -> str:
-    """One side of a row in few characters: as written, with what it is taken for where that is something else."""
-    written = json.dumps(side.written, ensure_ascii=False) if side.paths else "absent"
-    taken = json.dumps(side.value, ensure_ascii=False)
-    words = written if side.value is None or taken == written else f"{written} = {taken}"
+def _short(words: str) -> str:
     return words if len(words) <= VALUE else f"{words[: VALUE - 1]}…"

@@ -83,6 +83,15 @@ def test_a_drafter_cache_of_its_own_is_free_from_the_targets():
     assert codes(vllm({"--kv-cache-dtype": "fp8"}, {"kv_cache_dtype": "auto"})) == {}
 
 
+def test_flags_of_their_own_write_the_speculative_config_but_not_twice():
+    single = {"--spec-method": "eagle3", "--spec-model": "/d", "--spec-tokens": 3}
+    assert codes(Launch("vllm", single, drafter=DRAFTER, target=TARGET)) == {}
+    assert codes(Launch("vllm", {**single, "--spec-method": "eagle"}, drafter=DRAFTER, target=TARGET)) == {
+        "spec_algorithm_mismatch": "error"
+    }
+    assert codes(vllm({"--spec-tokens": 3})) == {"option_given_twice": "error"}
+
+
 def test_a_speculative_config_is_read_from_text_and_must_be_an_object():
     assert codes(vllm({"--speculative-config": json.dumps(SPECULATIVE)})) == {}
     assert codes(vllm({"--speculative-config": "{'method': 'eagle3'}"})) == {"option_value_invalid": "error"}

@@ -14,6 +14,8 @@ from eagle3_backend.engines.plan import Plan, options_of
 TENSOR_PARALLEL = {"vllm": ("--tensor-parallel-size", "-tp"), "sglang": ("--tp-size", "--tensor-parallel-size", "--tp")}
 CONTEXT = {"vllm": ("--max-model-len",), "sglang": ("--context-length",)}
 SPECULATIVE = "--speculative-config"
+SINGLE = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
+"""Flags of vLLM that write one key of the speculative config; giving a key in both ways is refused."""
 CAPTURE = "extract_hidden_states"
 
 
@@ -101,14 +103,19 @@ class Launch:
 
     @property
     def speculative(self) -> Optional[Mapping[str, Any]]:
-        """vLLM's speculative config, None without one."""
+        """vLLM's speculative config with what flags of their own add to it, None without any."""
+        if self.engine != "vllm":
+            return None
         value = self.options.get(SPECULATIVE)
         if isinstance(value, str):
             try:
                 value = json.loads(value)
             except ValueError:
-                value = None
-        return value if self.engine == "vllm" and isinstance(value, Mapping) else None
+                return None
+        single = {key: self.options[flag] for flag, key in SINGLE.items() if flag in self.options}
+        if value is None and single:
+            value = {}
+        return {**value, **single} if isinstance(value, Mapping) else None
 
     @property
     def capture(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterator, Mapping, Optional
 
 from eagle3_backend.drafter.reading import NESTED, layout_of
-from eagle3_backend.engines.preflight.launch import SPECULATIVE, Launch
+from eagle3_backend.engines.preflight.launch import SINGLE, SPECULATIVE, Launch
 from eagle3_backend.findings import Finding, error, warning
 
 _PATH_WORDS = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
@@ -42,6 +42,15 @@ def check_json(launch: Launch) -> Iterator[Finding]:
             expected='{"method":"eagle3","model":"DRAFTER","num_speculative_tokens":3}',
             actual=str(value)[:200],
         )
+    for flag, key in SINGLE.items():
+        if flag in launch.options and isinstance(value, Mapping) and key in value:
+            yield error(
+                "option_given_twice",
+                f"{flag} and the key {key} of {SPECULATIVE} say the same thing; vLLM refuses both together.",
+                path=flag,
+                actual=launch.options[flag],
+                fix=f"Leave {flag} out.",
+            )
 
 
 def check_method(launch: Launch) -> Iterator[Finding]:

@@ -234,6 +234,17 @@ async def test_a_folder_that_refuses_writing_is_a_finding(make_sshd, tmp_path):
         await link.close()
 
 
+async def test_a_file_that_cannot_take_its_place_leaves_nothing_behind(make_sshd, tmp_path):
+    (tmp_path / "folder" / "taken" / "by").mkdir(parents=True)
+    server = make_sshd()
+    link = await login.connect(ssh_config.chain(server.host(), server.files))
+    with pytest.raises(FindingError) as caught:
+        await link.put(b"x", str(tmp_path / "folder" / "taken"))
+    assert code_of(caught) == "remote_write_failed"
+    assert [entry.name for entry in (tmp_path / "folder").iterdir()] == ["taken"]
+    await link.close()
+
+
 async def test_a_jump_host_is_opened_under_the_same_policy(make_sshd, open_session, until):
     jump, server = make_sshd(), make_sshd()
     shutil.copy(jump.folder / "authorized", server.folder / "authorized")

@@ -13,6 +13,7 @@ import pytest
 
 from eagle3_backend.findings import FindingError
 from eagle3_backend.profile import Environment, Host
+from eagle3_backend.remote.command import CommandLink
 from eagle3_backend.remote.link import LinkLost
 from eagle3_backend.remote.session import HostSession
 from eagle3_backend.states import LinkState
@@ -158,6 +159,14 @@ async def test_a_transport_command_that_is_not_there_gets_a_finding(open_session
     with pytest.raises(FindingError) as caught:
         await session.connect()
     assert caught.value.findings[0].code == "transport_failed"
+
+
+async def test_a_file_that_does_not_fit_leaves_nothing_behind(tmp_path):
+    link = CommandLink(["sh", "-c", 'ulimit -f 1; exec "$@"', "sh"])
+    with pytest.raises(FindingError) as caught:
+        await link.put(bytes(1 << 20), str(tmp_path / "folder" / "file"))
+    assert caught.value.findings[0].code == "remote_write_failed"
+    assert list((tmp_path / "folder").iterdir()) == []
 
 
 async def test_what_a_login_shell_prints_is_passed_over(open_session, tmp_path):

@@ -100,4 +100,4 @@ async def put_by_cat(link: Link, source: Path | bytes, remote_path: str) -> None
         raise write_failed(remote_path, done.complaint() or f"exit {done.exit_status}")
 
 
-_PUT = 'umask 077; t="$1.$$"; mkdir -p "${1%/*}" && cat > "$t" && mv -f "$t" "$1"'
+_PUT = 'umask 077; t="$1.$$"; mkdir -p "${1%/*}" && { cat > "$t" && mv -f "$t" "$1" || { rm -f "$t"; exit 1; }; }'

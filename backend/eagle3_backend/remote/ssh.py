@@ -206,6 +206,8 @@ async def _put_by_sftp(sftp: asyncssh.SFTPClient, source: Path | bytes, remote_p
     ) as problem:
         raise LinkLost(str(problem)) from problem
     except asyncssh.SFTPError as problem:
+        with contextlib.suppress(OSError, asyncssh.Error):
+            await sftp.remove(temporary)
         raise write_failed(remote_path, problem.reason) from problem
     finally:
         sftp.exit()

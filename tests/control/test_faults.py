@@ -155,6 +155,9 @@ def test_only_machines_that_were_met_under_the_name_are_declared_lost(campaign, 
     planned = campaign.ask(later, Rebind("embedded", confirm=True))
     assert planned["lost"] == ["third-machine"] and planned["adopted"] == []
     assert wait_until(later, lambda now: now.stage("vocab").attempt == 1).stage("vocab").state is RunState.UNKNOWN
+    with pytest.raises(FindingError) as problem:
+        campaign.ask(later, Resume("vocab"))
+    assert [finding.code for finding in problem.value.findings] == ["run_elsewhere"]
 
 
 def kill_and_disown(directory):

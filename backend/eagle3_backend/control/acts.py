@@ -152,6 +152,9 @@ async def resume(campaign: Campaign, stage: str, through: str, accept: Sequence[
     """The next attempt of a stage, and the chain that stood behind it unless ``through`` says otherwise."""
     await campaign.fresh_survey()
     view = view_of(campaign, stage)
+    blocking = [finding for finding in view.findings if finding.code in ("remote_process_orphaned", "run_elsewhere")]
+    if view.state is RunState.UNKNOWN and blocking:
+        raise FindingError(*blocking)
     if view.state not in RESUMABLE:
         raise FindingError(
             error(

@@ -7,7 +7,7 @@ TRAIN := $(BUILD)/train
 PIP := -m pip --quiet --disable-pip-version-check
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo lint test test-engines
+.PHONY: bench demo lint test test-engines
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,3 +37,7 @@ test: $(VENV)/installed $(TRAIN)/tested
 
 test-engines: $(VENV)/installed
 	$(BIN)/python -m pytest tests/engines_e2e -m engines
+
+# Writes benchmarks/results.json; MODULES names some of them, all run without it.
+bench: $(TRAIN)/tested
+	$(TRAIN)/bin/python benchmarks/run.py $(MODULES)

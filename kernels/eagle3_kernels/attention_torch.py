@@ -1,8 +1,11 @@
-"""The merge of own keys into flash attention in plain torch, forward and backward."""
+"""The merge of own keys into flash attention in plain torch, forward and backward.
+
+One key head with its query heads is done at a time: its rows stay in a core's own cache over all steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -12,15 +15,17 @@ def merge(
     query: Tensor, block: Tensor, block_lse: Tensor, own_keys: Sequence[Tensor], own_values: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Output [batch, heads, rows, size] and log-sum-exp [batch, heads, rows] over the causal block and the own keys."""
-    scale = query.shape[-1] ** -0.5
-    queries = _grouped(_wide(query), own_keys[0])
-    scores = torch.stack([(queries * key.unsqueeze(2)).sum(-1).flatten(1, 2) * scale for key in own_keys], -1)
-    lse = torch.logaddexp(block_lse, scores.logsumexp(-1))
-    output = _wide(block) * (block_lse - lse).exp_()[..., None]
-    grouped = _grouped(output, own_keys[0])
-    for step, value in enumerate(own_values):
-        grouped += _grouped((scores[..., step] - lse).exp_()[..., None], value) * value.unsqueeze(2)
-    return output.to(query.dtype), lse
+    output, lse = torch.empty_like(query), torch.empty_like(block_lse)
+    for heads, own in _heads(query, own_keys[0]):
+        queries = _wide(query[:, heads]) * query.shape[-1] ** -0.5
+        scores = torch.stack([(queries * key[:, own]).sum(-1) for key in own_keys], -1)
+        lse[:, heads] = torch.logaddexp(block_lse[:, heads], scores.logsumexp(-1))
+        merged = _wide(block[:, heads]) * (block_lse[:, heads] - lse[:, heads]).exp_()[..., None]
+        weights = scores.sub_(lse[:, heads, :, None]).exp_()
+        for step, value in enumerate(own_values):
+            merged.addcmul_(weights[..., step, None], _wide(value[:, own]))
+        output[:, heads] = merged
+    return output, lse
 
 
 def spread(
@@ -34,25 +39,26 @@ def spread(
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """``d_query`` with the own keys' part added, and the gradients of own keys and values."""
     scale = query.shape[-1] ** -0.5
-    queries, wide = (_grouped(_wide(entry), own_keys[0]) for entry in (query, grad))
-    constant = (_wide(grad) * output).sum(-1)
-    total = _wide(d_query)
-    changed = _grouped(total, own_keys[0])
-    d_keys, d_values = [], []
-    for key, value in zip(own_keys, own_values, strict=True):
-        keys, values = key.unsqueeze(2), value.unsqueeze(2)
-        weight = ((queries * keys).sum(-1).flatten(1, 2) * scale - lse).exp_()
-        slope = weight * ((wide * values).sum(-1).flatten(1, 2) - constant) * scale
-        slopes, weights = (_grouped(entry[..., None], key) for entry in (slope, weight))
-        changed += slopes * keys
-        d_keys.append((slopes * queries).sum(2).to(key.dtype))
-        d_values.append((weights * wide).sum(2).to(value.dtype))
-    return total.to(query.dtype), d_keys, d_values
+    d_keys, d_values = ([torch.empty_like(entry) for entry in group] for group in (own_keys, own_values))
+    for heads, own in _heads(query, own_keys[0]):
+        queries, pushed, total = (_wide(entry[:, heads]) for entry in (query, grad, d_query))
+        constant = (pushed * output[:, heads]).sum(-1)
+        for step, (key, value) in enumerate(zip(own_keys, own_values, strict=True)):
+            wide = _wide(key[:, own])
+            weight = (queries * wide).sum(-1).mul_(scale).sub_(lse[:, heads]).exp_()
+            slope = (pushed * value[:, own]).sum(-1).sub_(constant).mul_(weight).mul_(scale)
+            total = torch.addcmul(total, slope[..., None], wide)
+            d_keys[step][:, own] = (slope[..., None] * queries).sum(1, keepdim=True)
+            d_values[step][:, own] = (weight[..., None] * pushed).sum(1, keepdim=True)
+        d_query[:, heads] = total
+    return d_query, d_keys, d_values
 
 
-def _grouped(states: Tensor, key: Tensor) -> Tensor:
-    """[batch, heads, ...] to [batch, key heads, heads of each, ...], a view."""
-    return states.unflatten(1, (key.shape[1], -1))
+def _heads(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Query heads and the key head that they share."""
+    group = query.shape[1] // key.shape[1]
+    for head in range(key.shape[1]):
+        yield slice(head * group, (head + 1) * group), slice(head, head + 1)
 
 
 def _wide(values: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from eagle3_backend.engines.metrics import (
     length_at,
     parse,
     sglang_responses,
+    sglang_server_length,
     window,
 )
 
@@ -156,3 +157,10 @@ def test_sglangs_responses_give_exact_counts() -> None:
 
 def test_a_position_accepted_more_often_than_the_one_before_it_is_a_contradiction() -> None:
     assert drafting(parse(page(10, 30, 12, [3, 8, 1]))).contradicts_itself
+
+
+def test_sglangs_server_tells_its_mean_length_once_it_has_drafted() -> None:
+    drafted = {"avg_spec_accept_length": 2.5, "last_gen_throughput": 40.0}
+    assert sglang_server_length({"internal_states": [drafted, {"avg_spec_accept_length": 1.5}, {}]}) == 2.0
+    assert sglang_server_length({"internal_states": [{"last_gen_throughput": 0.0}]}) is None
+    assert sglang_server_length({}) is None

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from pathlib import Path
 
 import pytest
 
@@ -136,3 +138,13 @@ def test_a_surface_is_kept_under_all_that_it_depends_on_and_never_outside_its_fo
 )
 def test_missing_engines_and_two_on_one_path_are_told(identity, codes):
     assert [finding.code for finding in check_installation({"engine": "vllm", **identity})] == codes
+
+
+def test_every_finding_that_the_page_on_engines_names_exists():
+    repository = Path(__file__).parents[2]
+    page = (repository / "docs" / "engines.md").read_text(encoding="utf-8")
+    backend = repository / "backend" / "eagle3_backend"
+    source = "".join(path.read_text(encoding="utf-8") for path in backend.rglob("*.py"))
+    codes = {code for row in re.findall(r"^\| (`.+?) \|", page, re.M) for code in re.findall(r"`(\w+)`", row)}
+    assert len(codes) > 50
+    assert [code for code in sorted(codes) if f'"{code}"' not in source] == []

@@ -169,6 +169,16 @@ def sglang_responses(answers: Iterable[Mapping[str, Any]]) -> Drafting:
     return Drafting(drafts, drafted, accepted)
 
 
+def sglang_server_length(info: Mapping[str, Any]) -> Optional[float]:
+    """Mean acceptance length of a server's whole life, from SGLang's ``/server_info``; None before its first draft.
+
+    Each scheduler process tells its own; those that never drafted tell none.
+    """
+    states = info.get("internal_states") or ()
+    lengths = [state["avg_spec_accept_length"] for state in states if state.get("avg_spec_accept_length")]
+    return sum(lengths) / len(lengths) if lengths else None
+
+
 def length_at(position_rates: Tuple[float, ...], depth: int) -> float:
     """Acceptance length that a shallower ``depth`` would give, from the acceptance by position of a deeper draft.
 

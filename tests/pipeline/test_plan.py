@@ -33,7 +33,7 @@ def test_a_parameter_that_changes_the_output_changes_this_stage_and_all_below_it
     before = plan(parameters)
     after = plan({**parameters, "vocab": replace(parameters["vocab"], draft_vocab_size=99)})
     changed = {name for name in STAGES if before.stages[name].fingerprint != after.stages[name].fingerprint}
-    assert changed == {"vocab", "train", "evaluate", "export", "serve", "bench", "trace"}
+    assert changed == {"vocab", "train", "evaluate", "export", "serve", "bench", "diagnose", "trace"}
 
 
 def test_a_parameter_that_only_changes_the_pace_changes_no_fingerprint(parameters):

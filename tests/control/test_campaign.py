@@ -287,6 +287,19 @@ def test_forecasts_scale_with_what_this_host_did_before(campaign):
     assert entry["basis"] == "an earlier run on this host" and entry["seconds"] > 0
 
 
+def test_a_list_of_hosts_that_cannot_be_written_stops_no_campaign(campaign):
+    (campaign.root / "config" / f"hosts.toml.{os.getpid()}").mkdir(parents=True)  # where it is written before it moves
+    control = campaign.control()
+    assert campaign.ask(control, Status())["host"]["link"] == "live"
+    assert campaign.ask(control, Hosts())["hosts"] == []
+
+
+def test_a_state_folder_that_cannot_be_written_is_named(campaign):
+    (campaign.root / "state").write_text("no folder at all")
+    control = campaign.control(opened=False)
+    assert refused(campaign, control, Open(campaign.profile)) == ["laptop_file_unusable"]
+
+
 def test_status_doctor_and_hosts_are_plain_values(campaign):
     control = campaign.control()
     status = campaign.ask(control, Status())

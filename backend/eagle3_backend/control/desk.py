@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,12 @@ class Desk:
             raise link_lost(self._opened().session) from problem
         except OSError as problem:
             raise FindingError(
-                error("laptop_file_unusable", f"{problem.strerror}: {problem.filename}", path=str(problem.filename))
+                error(
+                    "laptop_file_unusable",
+                    f"A file of this laptop cannot be used: {problem.strerror or problem}.",
+                    path=str(problem.filename or ""),
+                    fix="Make room there, or make the folder writable.",
+                )
             ) from problem
 
     async def _act(self, campaign: Campaign, command: commands.Command) -> Any:
@@ -170,7 +176,9 @@ class Desk:
     async def _reach(self, campaign: Campaign) -> None:
         await campaign.session.connect()
         await campaign.next_survey(look=True)
-        hosts.remember(self._config_dir, campaign)
+        # A memory, and no more: a folder that cannot be written stops no campaign.
+        with contextlib.suppress(OSError):
+            hosts.remember(self._config_dir, campaign)
 
     def _link_changed(self) -> None:
         if self._campaign is not None:

@@ -25,7 +25,7 @@ def run(folder: Path, given: dict[str, Any]) -> Answer:
     if given["engine"].endswith("_prometheus"):
         counted = drafting(parse(data.decode("utf-8", "replace")))
     else:
-        log = LogWindows(given.get("num_speculative_tokens"))
+        log = LogWindows(given.get("num_speculative_tokens", read_measurement(given).depth))
         log.feed_bytes(data)
         log.close()
         counted, values = log.drafting, {"windows": log.windows}

@@ -193,6 +193,12 @@ class TestDiagnosis:
         assert log.diagnose(silence=300).state == "starting"
         assert log.diagnose(silence=700).state == "hung"
 
+    def test_large_weights_may_take_their_time_and_an_idle_server_all_of_it(self):
+        log = read(*STARTED[:3])
+        assert log.diagnose(silence=2000, weights_bytes=600_000_000_000).state == "starting"
+        assert log.diagnose(silence=4000, weights_bytes=600_000_000_000).state == "hung"
+        assert read(*STARTED).diagnose(silence=90000).state == "starting"
+
     def test_busy_gpus_behind_silence_are_a_collective(self):
         finding = read(*STARTED[:3]).diagnose(silence=1900, gpus=[100, 99]).findings[0]
         assert (finding.code, finding.severity.value) == ("startup_hang", "warning")

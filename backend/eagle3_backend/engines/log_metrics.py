@@ -15,13 +15,16 @@ _VLLM = re.compile(
 )
 _SGLANG = re.compile(r"Decode batch\b.*?#running-req: (\d+).*?accept len: ([\d.]+), accept rate: ([\d.]+)")
 
+STEPS_A_LINE = 40
+"""Decode steps between two lines of SGLang, as it is shipped (--decode-log-interval)."""
+
 
 class LogWindows:
     """Pools the windows of a log, in bounded memory. ``depth`` is the planned number of draft tokens; None: vLLM's own
     number of positions.
 
-    vLLM's windows are pooled by their counts. SGLang prints means without counts: each line stands for the same number
-    of decode steps, so the lines are weighted by their running requests and the counts are an estimate. Its printed
+    vLLM's windows are pooled by their counts. SGLang prints means without counts: each line stands for `STEPS_A_LINE`
+    decode steps, so the lines are weighted by their running requests and the counts are an estimate. Its printed
     rate is not used: older releases divided by another number.
     """
 
@@ -54,7 +57,7 @@ class LogWindows:
                 if rate == rate:  # nan: nothing was drafted there
                     self._places[place] += rate * float(vllm.group(2)) / (self._depth or len(rates))
         elif sglang:
-            drafts = float(sglang.group(1))
+            drafts = STEPS_A_LINE * float(sglang.group(1))
             self.exact = False
             self.printed_rate = float(sglang.group(3))
             self._take(drafts, drafts * (self._depth or 0), drafts * (float(sglang.group(2)) - 1.0))

@@ -17,6 +17,8 @@ DETAIL_LINES = 2
 """Lines after a heading such as pydantic's "1 validation error for" that are shown with it."""
 MAX_NAMES = 8
 """Architectures that are kept: target and drafter, in every process."""
+DISK_BYTES_A_SECOND = 200e6
+"""What a slow disk reads; loading may be silent for as long as that takes."""
 BUSY_PERCENT = 90
 """GPU utilisation from which a silent start with tensor parallelism looks like a collective that never returns."""
 
@@ -195,11 +197,13 @@ class ServerLog:
         port: Optional[int] = None,
         silence: Optional[float] = None,
         gpus: Sequence[float] = (),
+        weights_bytes: int = 0,
     ) -> Diagnosis:
         """The verdict on the log so far.
 
         ``probe`` is who answers on the port and ``served_model`` who should: the marker of success counts only with
-        the right answer. ``silence`` is seconds since the last output, ``gpus`` utilisation in percent.
+        the right answer. ``silence`` is seconds since the last output, ``gpus`` utilisation in percent, and
+        ``weights_bytes`` the size of what is loaded. A server that serves may be silent for ever.
         """
         findings: List[Finding] = []
         foreign = probe is not None and bool(served_model) and probe.model != served_model
@@ -215,14 +219,19 @@ class ServerLog:
         ):
             state, ready = "failed", False
             findings.append(self.finding(exit_code, port))
-        elif not ready and silence is not None and silence > self._rules.budgets.get(self.phase, 600.0):
+        elif self.phase != SERVING and silence is not None and silence > self._budget(weights_bytes):
             state = "hung"
-            findings.append(self._hang(silence, gpus))
+            findings.append(self._hang(silence, gpus, self._budget(weights_bytes)))
         if foreign and probe is not None and all(finding.code != "port_in_use" for finding in findings):
             findings.append(_foreign(probe, served_model, port))
         return Diagnosis(state, self.phase, ready, tuple(findings), facts)
 
-    def _hang(self, silence: float, gpus: Sequence[float]) -> Finding:
+    def _budget(self, weights_bytes: int) -> float:
+        """Seconds without a new line that the phase may take."""
+        loading = weights_bytes / DISK_BYTES_A_SECOND if self.phase == "weights" else 0.0
+        return self._rules.budgets[self.phase] + loading
+
+    def _hang(self, silence: float, gpus: Sequence[float], budget: float) -> Finding:
         waits = bool(gpus) and min(gpus) >= BUSY_PERCENT and len(gpus) > 1
         fix = (
             "All GPUs are fully busy and nothing is said: a first collective that never returns. Stop it and start "
@@ -236,7 +245,7 @@ class ServerLog:
             f"The engine has said nothing for {minutes} minutes ({silence:.0f} s). Phase: {self.phase}. "
             f"Last line: {self.last_line}",
             path="engine",
-            expected=f"<= {self._rules.budgets.get(self.phase, 600.0):.0f} s",
+            expected=f"<= {budget:.0f} s",
             actual=round(silence),
             fix=fix,
         )

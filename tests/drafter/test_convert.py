@@ -99,6 +99,14 @@ def test_ids_for_sglang_alone_cannot_be_converted_without_the_target() -> None:
     assert told(convert_config(source, "nested", TARGET)) == {}
 
 
+@pytest.mark.parametrize("target", [None, {**TARGET, "architectures": ["NewForCausalLM"]}])
+def test_a_list_for_a_target_that_sglang_may_count_otherwise_is_a_warning(target) -> None:
+    conversion = convert_config(NESTED, "flat", target)
+    assert told(conversion) == {"aux_layers_target_unknown": "warning"}
+    assert conversion.config["eagle_config"][IDS] == [1, 14, 26]
+    assert told(convert_config(NESTED, "flat", target, engines=("vllm",))) == {}
+
+
 @pytest.mark.parametrize(
     ("ids", "code"), [((2, 2, 27), "aux_layers_duplicate"), ((2, 15, 31), "aux_layers_out_of_range")]
 )

@@ -107,5 +107,5 @@ def test_latent_attention_survives_in_its_own_layout() -> None:
     config, target = config_of(stem), target_of(stem)
     again = convert_config(config, FLAT, target)
     assert read_config(again.config, target).drafter == read_config(config, target).drafter
-    assert again.config["n_routed_experts"] == 384
+    assert (again.config["model_type"], again.config["n_routed_experts"]) == ("kimi_k2", 384)
     assert again.config["eagle_config"]["use_mtp_layernorm"] is False

@@ -112,7 +112,8 @@ class Packaging:
     """What a drafter's file says beside the network itself; nothing of it changes what is computed.
 
     ``verifier`` is the target's name or path, ``speculative_tokens`` the proposed draft depth, ``rope_parameters``
-    whether the newer spelling of the rotary embedding is there. The three mappings carry
+    whether the newer spelling of the rotary embedding is there, ``model_type`` how a flat file of another draft class
+    than Llama and Qwen3 names its config class, where that is not the usual one. The three mappings carry
     what this product has no field for, so that a conversion loses nothing: ``layer_keys`` of the layer's level (the
     top level of a flat file), ``eagle_keys`` of ``eagle_config``, ``nested_keys`` of the top level of a nested file.
     """
@@ -122,6 +123,7 @@ class Packaging:
     verifier_architectures: Tuple[str, ...] = ()
     speculative_tokens: Optional[int] = None
     rope_parameters: bool = False
+    model_type: Optional[str] = None
     layer_keys: Mapping[str, Any] = field(default_factory=dict)
     eagle_keys: Mapping[str, Any] = field(default_factory=dict)
     nested_keys: Mapping[str, Any] = field(default_factory=dict)

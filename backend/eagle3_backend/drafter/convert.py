@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-from eagle3_backend.drafter.aux_layers import check_ids, check_offset, default_layers, for_sglang
+from eagle3_backend.drafter.aux_layers import (
+    NESTED_IDS,
+    SGLANG_COUNTING,
+    check_ids,
+    check_offset,
+    default_layers,
+    for_sglang,
+)
 from eagle3_backend.drafter.capabilities import ENGINES
 from eagle3_backend.drafter.checks import Subject, architecture, flags
 from eagle3_backend.drafter.config import LLAMA, DrafterConfig, Packaging
@@ -100,7 +107,7 @@ def _aux_layers(reading: Reading, target: Optional[Target]) -> List[Finding]:
     if not ids:
         return []
     layers = target.layers if target else None
-    for_one_engine = path.endswith(f"{EAGLE}.{path.rpartition('.')[2]}")
+    for_one_engine = path.endswith(NESTED_IDS)
     shown = reading.engine_ids if for_one_engine else ids
     faults = check_ids(ids, layers, path, shown)
     if faults or layers is None:
@@ -147,12 +154,25 @@ def _engine_ids(
     """The list for SGLang; none where the drafter names no layers, or where no list means these."""
     if not drafter.aux_layers:
         return ()
+    architecture, layers = (target.architecture, target.layers) if target else ("", None)
     try:
-        return for_sglang(drafter.aux_layers, *((target.architecture, target.layers) if target else ("", None)))
+        ids = for_sglang(drafter.aux_layers, architecture, layers)
     except FindingError as problem:
         severity = Severity.ERROR if "sglang" in engines else Severity.INFO
         findings += [replace(finding, severity=severity) for finding in problem.findings]
         return ()
+    if architecture not in SGLANG_COUNTING and "sglang" in engines:
+        findings.append(
+            warning(
+                "aux_layers_target_unknown",
+                f"How SGLang counts layers of {architecture or 'a target that is not given'} is not known; the list "
+                "for it is written as for most targets.",
+                path=NESTED_IDS,
+                actual=list(ids),
+                fix="Name the target (--target), or measure acceptance after the launch.",
+            )
+        )
+    return ids
 
 
 def _untied(reading: Reading) -> Finding:

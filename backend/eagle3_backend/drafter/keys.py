@@ -35,6 +35,14 @@ ARCHITECTURES: Dict[str, str] = {
 }
 """The name that is written for each class: the one which most engines know."""
 
+_MODEL_TYPES = {LLAMA: "llama", QWEN3: "qwen3", DEEPSEEK: "deepseek_v3"}
+
+
+def model_type_of(draft_class: str) -> str:
+    """The config class that a drafter of this class is usually read into."""
+    return _MODEL_TYPES.get(draft_class, "llama")
+
+
 LAYER_DEFAULTS: Dict[str, Any] = {
     "initializer_range": 0.02,
     "attention_dropout": 0.0,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Dict, Optional, Sequence
 
 from eagle3_backend.drafter.aux_layers import IDS
-from eagle3_backend.drafter.config import DEEPSEEK, LLAMA, QWEN3, DrafterConfig, Packaging
+from eagle3_backend.drafter.config import LLAMA, QWEN3, DrafterConfig, Packaging
 from eagle3_backend.drafter.keys import (
     ARCHITECTURES,
     EAGLE,
@@ -19,6 +19,7 @@ from eagle3_backend.drafter.keys import (
     PROPOSAL_DEFAULTS,
     SPECULATORS,
     SPECULATORS_DEFAULTS,
+    model_type_of,
 )
 from eagle3_backend.findings import FindingError, error
 
@@ -27,7 +28,6 @@ NESTED_PREFIX = "layers.0."
 _OLDER_NORMS = {
     f"aux_norm_{name}.weight": f"fc_norm.{index}.weight" for index, name in enumerate(("low", "mid", "high"))
 }
-MODEL_TYPES = {LLAMA: "llama", QWEN3: "qwen3", DEEPSEEK: "deepseek_v3"}
 
 
 def nested_tensor_name(flat: str) -> str:
@@ -60,7 +60,7 @@ def flat_config(
         **LAYER_DEFAULTS,
         **packaging.layer_keys,
         "architectures": [ARCHITECTURES.get(drafter.draft_class, drafter.draft_class)],
-        "model_type": MODEL_TYPES.get(drafter.draft_class, "llama"),
+        "model_type": packaging.model_type or model_type_of(drafter.draft_class),
         **_layer(drafter, packaging),
         "draft_vocab_size": None if drafter.target_head else drafter.draft_vocab_size,
         "target_hidden_size": drafter.target_hidden_size,
@@ -116,7 +116,7 @@ def nested_config(drafter: DrafterConfig, packaging: Packaging) -> Dict[str, Any
         LAYER: {
             **LAYER_DEFAULTS,
             **layer_keys,
-            "model_type": MODEL_TYPES[drafter.draft_class],
+            "model_type": model_type_of(drafter.draft_class),
             **_layer(drafter, packaging),
             "num_aux_hidden_states": drafter.aux_count,
             **({EAGLE: eagle} if eagle else {}),

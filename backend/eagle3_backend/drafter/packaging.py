@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from eagle3_backend.drafter import keys, rope
-from eagle3_backend.drafter.config import Packaging
+from eagle3_backend.drafter.config import LLAMA, QWEN3, Packaging
 from eagle3_backend.drafter.fields import Fields
 from eagle3_backend.drafter.keys import NESTED_IN_FLAT, SPECULATORS, Level
 
 
-def read_packaging(fields: Fields) -> Tuple[Packaging, Dict[str, Any]]:
+def read_packaging(fields: Fields, draft_class: str) -> Tuple[Packaging, Dict[str, Any]]:
     """The rest of the file, and by dotted path what of it nobody knows.
 
     A flat file that was converted from a nested one carries the latter's own keys under one private key.
@@ -46,11 +46,18 @@ def read_packaging(fields: Fields) -> Tuple[Packaging, Dict[str, Any]]:
         verifier_architectures=architectures,
         speculative_tokens=depth,
         rope_parameters=bool(layer.values.get(rope.NEW)),
+        model_type=_model_type(layer, draft_class),
         layer_keys=in_layer,
         eagle_keys=fields.eagle.rest(),
         nested_keys=in_nested,
     )
     return packaging, _unknown(layer, fields.eagle, *([top] if fields.nested else []))
+
+
+def _model_type(layer: Level, draft_class: str) -> Optional[str]:
+    """What has to travel: engines read Llama and Qwen3 drafters as such whatever a file says."""
+    usual = draft_class in (LLAMA, QWEN3) or layer.values.get("model_type") == keys.model_type_of(draft_class)
+    return None if usual else layer.values.get("model_type")
 
 
 def _inner(level: Level, key: str) -> Level:

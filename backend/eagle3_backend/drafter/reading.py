@@ -76,7 +76,7 @@ def _read(config: Mapping[str, Any], target: Optional[Target]) -> Reading:
     fields = Fields(config, layout == NESTED, target)
     aux_layers, unnamed, engine_ids = read_aux_layers(fields)
     drafter = _drafter(fields, aux_layers, unnamed)
-    packaging, unknown = read_packaging(fields)
+    packaging, unknown = read_packaging(fields, drafter.draft_class)
     _check_layout(fields)
     return Reading(
         drafter,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from eagle3_backend.engines.server_log import ServerLog
@@ -60,3 +62,13 @@ def test_sglang_tells_method_and_depth():
         "sglang",
     )
     assert check_taken({"method": "eagle3", "depth": 3}, facts) == []
+
+
+def test_a_start_of_vllm_on_a_cpu_is_read_as_recorded():
+    log = ServerLog()
+    phases = log.feed_bytes((Path(__file__).parent / "vllm-0.32.0-start.log").read_bytes())
+    assert phases == ["config", "weights", "drafter_load", "kv_cache", "startup", "serving"]
+    assert (log.failed, log.ready_marker) == (False, True)
+    assert log.diagnose().findings == ()
+    assert log.facts["own_head"] is True
+    assert check_taken(EXPECTS, log.facts) == []

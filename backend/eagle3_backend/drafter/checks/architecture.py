@@ -6,7 +6,6 @@ from typing import Iterator
 
 from eagle3_backend.drafter import capabilities
 from eagle3_backend.drafter.checks.subject import Subject
-from eagle3_backend.drafter.checks.tensors import layer_count
 from eagle3_backend.drafter.keys import SPECULATORS
 from eagle3_backend.findings import Finding, error, warning
 
@@ -119,7 +118,7 @@ def check_layer_names(subject: Subject) -> Iterator[Finding]:
 
 def check_layer_count(subject: Subject) -> Iterator[Finding]:
     """As many layers as the config promises, and as many as the class builds."""
-    promised, held, known = subject.drafter.layers, layer_count(subject), subject.drafter_class
+    promised, held, known = subject.drafter.layers, subject.layers_held, subject.drafter_class
     if subject.weights_known and held and held != promised:
         more = "the engine builds layers that stay untrained" if promised > held else "trained layers are left out"
         yield error(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Iterable, Iterator, List
+from typing import Iterable, Iterator, List, Pattern
 
 from eagle3_backend.drafter.capabilities import NORM_FLAGS
 from eagle3_backend.drafter.checks.subject import Subject
@@ -96,8 +95,8 @@ def _mismatch(subject: Subject, flag: str, given: bool, why: str) -> Finding:
     )
 
 
-def _matching(pattern: str, names: Iterable[str]) -> List[str]:
-    return sorted(name for name in names if re.fullmatch(pattern, name))
+def _matching(pattern: Pattern[str], names: Iterable[str]) -> List[str]:
+    return sorted(filter(pattern.fullmatch, names))
 
 
 def _honours(subject: Subject, flag: str) -> bool:

@@ -17,6 +17,7 @@ from eagle3_backend.drafter.target import Target
 from eagle3_backend.drafter.tensorfile import Tensor
 
 LAYER_NAME = re.compile(r"(?:midlayer|layers\.(?P<index>\d+))\.(?P<rest>.+)")
+_FIRST_LAYER = "layers.0."
 _LEGACY_NORMS = {"aux_norm_low": "fc_norm.0", "aux_norm_mid": "fc_norm.1", "aux_norm_high": "fc_norm.2"}
 _LIFTED = ("draft_vocab_size", "norm_before_fc", "fc_norm", "norm_output")
 
@@ -138,10 +139,21 @@ class Subject:
                 return len(value) if isinstance(value, list) else int(value)
         return 3
 
-    @property
+    @cached_property
     def tensors(self) -> Dict[str, Tensor]:
         """The tensors by the names of the flat layout; empty where only the config is known."""
         return {name: self._listed[file_name] for name, file_name in self.file_names.items()}
+
+    @cached_property
+    def layers_held(self) -> int:
+        """How many layers the file holds."""
+        matches = (LAYER_NAME.fullmatch(name) for name in self.tensors)
+        return len({match["index"] or "0" for match in matches if match})
+
+    @cached_property
+    def numbers_first_layer(self) -> bool:
+        """Whether the file calls its first layer ``layers.0`` and not ``midlayer``."""
+        return any(name.startswith(_FIRST_LAYER) for name in self.file_names.values())
 
     @property
     def _listed(self) -> Dict[str, Tensor]:
@@ -154,11 +166,12 @@ class Subject:
 
     def _flat_name(self, name: str) -> str:
         if self.engine == "sglang":
-            name = name[len("model.") :] if name.startswith("model.") else name
-            for legacy, new in _LEGACY_NORMS.items():
-                name = name.replace(legacy, new)
-        match = LAYER_NAME.fullmatch(name)
-        return f"midlayer.{match['rest']}" if match and match["index"] == "0" else name
+            if name.startswith("model."):
+                name = name[len("model.") :]
+            if name.startswith("aux_norm_"):
+                module, dot, rest = name.partition(".")
+                name = _LEGACY_NORMS.get(module, module) + dot + rest
+        return f"midlayer.{name[len(_FIRST_LAYER) :]}" if name.startswith(_FIRST_LAYER) else name
 
     @property
     def weights_known(self) -> bool:

@@ -17,11 +17,11 @@ SHARED = ("embed_tokens.weight", "lm_head.weight", *MAPS)
 """Tensors that may be left out under conditions of their own."""
 
 FLAG_WEIGHTS = {
-    "norm_before_fc": r"input_norm\..+",
-    "fc_norm": r"fc_norm\..+",
-    "attention_bias": r".+\.self_attn\..+\.bias",
-    "mlp_bias": r".+\.mlp\..+\.bias",
-    "aux_input": r"fc\..+",
+    "norm_before_fc": re.compile(r"input_norm\..+"),
+    "fc_norm": re.compile(r"fc_norm\..+"),
+    "attention_bias": re.compile(r".+\.self_attn\..+\.bias"),
+    "mlp_bias": re.compile(r".+\.mlp\..+\.bias"),
+    "aux_input": re.compile(r"fc\..+"),
 }
 """Fields of the canonical form that weights of these flat names go with."""
 
@@ -71,7 +71,7 @@ def expected_shapes(subject: Subject, sizes: Sizes) -> Dict[str, Shape]:
         shapes["input_norm.weight"] = (subject.aux_count * sizes["target_hidden_size"],)
     if drafter.fc_norm:
         shapes.update({f"fc_norm.{i}.weight": (sizes["target_hidden_size"],) for i in range(subject.aux_count)})
-    for index in range(min(drafter.layers, max(layer_count(subject), 1))):
+    for index in range(min(drafter.layers, max(subject.layers_held, 1))):
         shapes.update(_layer(subject, sizes, index))
     return shapes
 
@@ -80,12 +80,6 @@ def optional_names(subject: Subject) -> Set[str]:
     """Names that may be missing: those with a check of their own, and norms that layers after the first do not use."""
     unused = "hidden_norm" if subject.engine == "vllm" else "input_layernorm"
     return {*SHARED, *(f"layers.{index}.{unused}.weight" for index in range(1, subject.drafter.layers))}
-
-
-def layer_count(subject: Subject) -> int:
-    """How many layers the file holds."""
-    matches = (LAYER_NAME.fullmatch(name) for name in subject.tensors)
-    return len({match["index"] or "0" for match in matches if match})
 
 
 def _layer(subject: Subject, sizes: Sizes, index: int) -> Dict[str, Shape]:
@@ -207,15 +201,15 @@ def _is_elsewhere(subject: Subject, name: str) -> bool:
     """Whether another check tells of this tensor: by its flag, or by its layer's number."""
     match = LAYER_NAME.fullmatch(name)
     beyond = match is not None and int(match["index"] or 0) >= subject.drafter.layers
-    flags = (flag for flag, pattern in FLAG_WEIGHTS.items() if re.fullmatch(pattern, name))
+    flags = (flag for flag, pattern in FLAG_WEIGHTS.items() if pattern.fullmatch(name))
     return beyond or any(not getattr(subject.drafter, flag) for flag in flags)
 
 
 def _is_told_by_flag(subject: Subject, name: str) -> bool:
     """Whether all weights of a flag are missing, so that the flag is at fault."""
     for flag, pattern in FLAG_WEIGHTS.items():
-        if flag != "aux_input" and re.fullmatch(pattern, name):
-            return not any(re.fullmatch(pattern, other) for other in subject.tensors)
+        if flag != "aux_input" and pattern.fullmatch(name):
+            return not any(pattern.fullmatch(other) for other in subject.tensors)
     return False
 
 
@@ -232,6 +226,6 @@ def _shown(subject: Subject, name: str) -> str:
     """A flat name as this file would spell it."""
     if name in subject.file_names:
         return subject.file_names[name]
-    if name.startswith("midlayer.") and any(other.startswith("layers.0.") for other in subject.file_names.values()):
+    if name.startswith("midlayer.") and subject.numbers_first_layer:
         return "layers.0." + name[len("midlayer.") :]
     return name

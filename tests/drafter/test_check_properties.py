@@ -52,14 +52,16 @@ SUITABLE = (("flat", "vllm"), ("nested", "vllm"), ("flat", "sglang"))
 def pairs(draw: Any) -> tuple[DrafterConfig, dict[str, Any]]:
     """A drafter and the config of a target that it fits."""
     kv_heads = draw(st.integers(1, 3))
+    heads = kv_heads * draw(st.integers(1, 3))
     layers = draw(st.integers(6, 40))
-    width, vocabulary = 8 * draw(st.integers(2, 6)), draw(st.integers(40, 120))
+    # transformers wants the heads of a flat Llama file to divide its width.
+    width, vocabulary = 2 * heads * draw(st.integers(2, 6)), draw(st.integers(40, 120))
     rope = draw(st.sampled_from(ROPES))
     drafter = DrafterConfig(
         hidden_size=width,
         target_hidden_size=draw(st.sampled_from((width, width, width + 16))),
         intermediate_size=draw(st.integers(5, 60)),
-        heads=kv_heads * draw(st.integers(1, 3)),
+        heads=heads,
         kv_heads=kv_heads,
         head_dim=4 * draw(st.integers(1, 5)),
         vocab_size=vocabulary,

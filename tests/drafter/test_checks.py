@@ -45,8 +45,8 @@ class TestTraps:
     def test_a_right_drafter(self, told, make, layout, engine):
         assert told(make(layout), engine) == {}
 
-    def test_heads_that_do_not_divide_the_width(self, told, make):
-        assert told(make(heads=6, head_dim=16)) == {}
+    def test_heads_whose_size_is_not_their_share_of_the_width(self, told, make):
+        assert told(make(heads=8, head_dim=16)) == {}
 
     def test_no_maps_for_the_whole_vocabulary(self, told, make):
         assert told(make(draft_vocab_size=96)) == {}
@@ -54,7 +54,7 @@ class TestTraps:
     def test_zeros_as_maps_of_the_whole_vocabulary_on_sglang(self, told, make):
         checkpoint = make(draft_vocab_size=96)
         checkpoint.tensors["d2t"] = ("int64", (96,))
-        assert told(checkpoint, "sglang") == {}
+        assert told(checkpoint, "sglang") == told(checkpoint) == {}
 
     def test_dtype_by_its_old_name(self, told, make):
         checkpoint = make()
@@ -191,6 +191,20 @@ class TestPositions:
         checkpoint.config["speculators_model_type"] = "peagle"
         path = "transformer_layer_config.rope_scaling.mrope_section"
         assert told(checkpoint)["rope_mrope_unsupported"].path == path
+
+
+class TestHeads:
+    """Numbers of heads that readers refuse although the weights fit."""
+
+    def test_heads_that_do_not_divide_the_width(self, told, make):
+        checkpoint = make(heads=6, head_dim=16)
+        assert told(checkpoint)["heads_indivisible"].path == "num_attention_heads"
+        assert told(checkpoint, "sglang", "0.5.10") == {}
+        assert told(make("nested", heads=6, head_dim=16)) == {}
+        assert told(make(heads=6, head_dim=16, draft_class=QWEN3)) == {}
+
+    def test_heads_that_cannot_share_the_keys(self, told, make):
+        assert told(make("nested", heads=4, kv_heads=3))["heads_indivisible"].actual == 3
 
 
 class TestIds:

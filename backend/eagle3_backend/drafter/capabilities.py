@@ -111,6 +111,14 @@ CAPABILITIES = (
     Capability(
         "shares_head", "uses the target's lm_head where the drafter has none", Support(note="full vocabulary"), NEVER
     ),
+    Capability(
+        "takes_any_head_count",
+        "takes flat Llama drafters whose heads do not divide their width",
+        NEVER,
+        Support(until="0.5.14"),
+        "transformers configuration_llama.py",
+    ),
+    Capability("takes_idle_d2t", "takes d2t beside a draft vocabulary that is the whole one", NEVER, ALWAYS),
     Capability("keeps_own_embedding", "keeps an embedding of the drafter's own as wide as the target", ALWAYS, NEVER),
     Capability(
         "raises_position_table",

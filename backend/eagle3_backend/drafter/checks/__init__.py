@@ -54,6 +54,7 @@ CHECKS: Tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     architecture.check_layer_count,
     architecture.check_activation,
     architecture.check_window,
+    shapes.check_heads,
     shapes.check_head_dim,
     shapes.check_shapes,
     shapes.check_fc_columns,

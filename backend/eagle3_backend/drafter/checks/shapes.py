@@ -24,9 +24,6 @@ _FIELDS = {
 }
 """Config key to field of the canonical form; the sizes of latent attention stand beside the layer's other sizes."""
 
-_CODES = {"head_dim": ("head_dim_mismatch", "head_dim_missing"), "draft_vocab_size": ("", "draft_vocab_size_missing")}
-"""Codes of their own for a size that is there and wrong, and for one that is left out."""
-
 
 def check_shapes(subject: Subject) -> Iterator[Finding]:
     """What does not fit, named by the field that explains all of it, else tensor by tensor."""
@@ -37,9 +34,10 @@ def check_shapes(subject: Subject) -> Iterator[Finding]:
     if not wrong:
         return
     fields = _explanations(subject, sizes, wrong)
-    if len(fields) == 1:
+    if len(fields) == 1 and len(wrong) > 1:
         (key, value), tensors = fields[0], sorted(wrong)
-        yield _wrong_field(subject, key, value, sizes[key], tensors)
+        if not (key == "draft_vocab_size" and key in subject.reading.absent):
+            yield _wrong_field(subject, key, value, sizes[key], tensors)
         return
     expected = expected_shapes(subject, sizes)
     for name in sorted(wrong):
@@ -54,6 +52,31 @@ def check_head_dim(subject: Subject) -> Iterator[Finding]:
     same_heads = target.text.get("num_attention_heads") == drafter.heads and target.hidden_size == drafter.hidden_size
     if target.head_dim and same_heads and target.head_dim != drafter.head_dim:
         yield _head_dim_missing(subject, target.head_dim, "its target's heads are")
+
+
+def check_heads(subject: Subject) -> Iterator[Finding]:
+    """Heads have to be shared out evenly, and some readers want them to divide the width even where they need not."""
+    drafter = subject.drafter
+    if drafter.mla is None and drafter.heads % drafter.kv_heads:
+        yield error(
+            "heads_indivisible",
+            f"{drafter.heads} heads cannot share {drafter.kv_heads} keys evenly, so {subject.release} stops.",
+            path=subject.path("kv_heads"),
+            expected=f"a divisor of {drafter.heads}",
+            actual=drafter.kv_heads,
+            fix="Write the numbers of heads that the weights have.",
+        )
+    llama = not subject.nested and subject.config.get("model_type") == "llama"
+    if llama and drafter.hidden_size % drafter.heads and not subject.can("takes_any_head_count"):
+        yield error(
+            "heads_indivisible",
+            f"{drafter.heads} heads do not divide the width {drafter.hidden_size}; with head_dim that would be right, "
+            f"but transformers 5, by which {subject.release} reads a flat file of model_type llama, refuses it.",
+            path=subject.path("heads"),
+            expected=f"a divisor of {drafter.hidden_size}",
+            actual=drafter.heads,
+            fix="Serve the nested layout with vLLM, or train a drafter with another number of heads.",
+        )
 
 
 def check_fc_columns(subject: Subject) -> Iterator[Finding]:
@@ -138,13 +161,12 @@ def _wrong_field(subject: Subject, key: str, value: int, now: int, tensors: List
     field = _FIELDS.get(key)
     path = subject.path(field) if field else subject.layer_path(key)
     absent = field in subject.reading.absent
-    code = _CODES.get(key, ("", ""))[absent] or "config_size_mismatch"
-    if code == "head_dim_missing":
+    if key == "head_dim" and absent:
         return _head_dim_missing(subject, value, "the weights are for heads of")
     given = f"is left out, which means {now}" if absent else f"is {now}"
     return error(
-        code,
-        f"{path} {given}, but the weights are for {value}: {_several(tensors)} do not fit, and no engine loads them.",
+        "head_dim_mismatch" if key == "head_dim" else "config_size_mismatch",
+        f"{path} {given}, but the weights are for {value}: engines stop at {_several(tensors)}, or take a part of it.",
         path=path,
         expected=value,
         actual=None if absent else now,
@@ -169,7 +191,8 @@ def _wrong_tensor(subject: Subject, name: str, wanted: Shape, fields: List[str])
     guess = f" ({' or '.join(fields)} would fit it)" if fields else ""
     return error(
         "tensor_shape",
-        f"{subject.file_names[name]} is {found}, the config asks for {list(wanted)}{guess}; no engine loads it.",
+        f"{subject.file_names[name]} is {found}, the config asks for {list(wanted)}{guess}: engines stop at it, or "
+        "take a part of it.",
         path=subject.file_names[name],
         expected=list(wanted),
         actual=found,

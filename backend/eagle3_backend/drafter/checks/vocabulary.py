@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from eagle3_backend.drafter.checks.subject import Subject
-from eagle3_backend.findings import Finding, error, warning
+from eagle3_backend.findings import Finding, error, info, warning
 
 _INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 
@@ -41,7 +41,10 @@ def check_vocab_size(subject: Subject) -> Iterator[Finding]:
 def check_maps_present(subject: Subject) -> Iterator[Finding]:
     """A reduced vocabulary needs ``d2t``; ``t2d`` is for trainers and converters."""
     drafter = subject.drafter
-    if not subject.weights_known or drafter.draft_vocab_size >= drafter.vocab_size:
+    if not subject.weights_known:
+        return
+    if drafter.draft_vocab_size >= drafter.vocab_size:
+        yield from _idle_map(subject)
         return
     if "d2t" not in subject.tensors:
         yield error(
@@ -62,11 +65,23 @@ def check_maps_present(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def _idle_map(subject: Subject) -> Iterator[Finding]:
+    """A map without a reduced vocabulary is the identity, if it is right."""
+    if "d2t" in subject.tensors and not subject.can("takes_idle_d2t"):
+        yield info(
+            "d2t_idle",
+            f"The draft vocabulary is the whole one, so d2t does nothing; {subject.release} has no place for it then "
+            "and may stop at it.",
+            path="d2t",
+            fix="Remove d2t and t2d.",
+        )
+
+
 def check_map_dtypes(subject: Subject) -> Iterator[Finding]:
     """``d2t`` is added to ids, so it has to hold whole numbers; ``t2d`` is a flag a target id."""
     d2t, t2d = subject.tensors.get("d2t"), subject.tensors.get("t2d")
     if d2t is not None and d2t.dtype not in _INTEGERS:
-        message = f"d2t is {d2t.dtype}: offsets above 256 are not exact in it, so ids come out wrong."
+        message = f"d2t is {d2t.dtype}; ids are whole numbers, and not every engine turns these into such."
         yield error("d2t_dtype", message, path="d2t", expected="int64", actual=d2t.dtype, fix="Store it as int64.")
     if t2d is not None and t2d.dtype not in ("bool", *_INTEGERS):
         message = f"t2d is {t2d.dtype}; trainers and converters use it as a mask, which has to be boolean."

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from pathlib import Path
 
 import pytest
+from platformdirs import user_config_path
 from typer.testing import CliRunner
 
 from eagle3_tui.cli import app
@@ -111,6 +115,19 @@ def test_a_place_on_another_host_than_the_profiles_is_refused():
     result = call("check", "elsewhere:/models/drafter", "--profile", "llama-3.1-8b-1x-h100")
     assert result.exit_code == 3
     assert "host_unknown" in result.stderr and "--profile" in result.stderr
+
+
+def test_a_place_on_a_known_host_needs_no_profile(drafter, target, tmp_path, monkeypatch):
+    for name in ("CONFIG", "STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    known = user_config_path("eagle3-tui") / "hosts.toml"
+    known.parent.mkdir(parents=True)
+    known.write_text(f'[hosts.box]\ntransport = ["env"]\nworkspaces = ["{tmp_path / "workspace"}"]\n')
+    result = call("check", f"box:{drafter}", "--target", target, "--json")
+    assert result.exit_code == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert answer["drafter"] == str(drafter) and answer["engines"]["vllm"]["findings"] == []
 
 
 def test_the_table_of_engines(tmp_path):

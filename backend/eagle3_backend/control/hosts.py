@@ -92,7 +92,7 @@ def _host(config_dir: Path, name: str) -> Host:
                 f"No campaign has worked on '{name}' from this laptop yet.",
                 path=name,
                 expected=[entry["name"] for entry in entries],
-                fix="Open a profile of that host once, which remembers it.",
+                fix=f"Correct the path, or reach the host once: eagle3-tui --profile P hosts add {name}",
             )
         )
     try:

@@ -1,4 +1,5 @@
-"""Model directories as commands are given them: a path of this machine, or HOST:PATH on the profile's host."""
+"""Model directories as commands are given them: a path of this machine, or HOST:PATH on the profile's host or on
+another one that is known."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eagle3_backend.findings import Finding, FindingError, error
-from eagle3_tui.commands.campaign import Choice, opened
+from eagle3_backend.findings import Finding, FindingError
+from eagle3_tui.commands.campaign import Choice, facade, open_campaign
 from eagle3_tui.commands.output import Output
 
 if TYPE_CHECKING:
+    from eagle3_backend.control import Control
     from eagle3_backend.drafter.inventory import Inventory
 
 
@@ -25,29 +27,27 @@ class Model:
 
 
 def open_models(choice: Choice, output: Output, *places: str) -> list[Model]:
-    """Read every place; the campaign's host is reached only when one lies there. Raises FindingError."""
-    if not any(_on_host(place) for place in places):
+    """Read every place; no host is reached that none of them names. Raises FindingError."""
+    named = {_split(place)[0] for place in places if _on_host(place)}
+    if not named:
         return [_local(place) for place in places]
-    address = choice.load().host.address
-    for place in filter(_on_host, places):
-        if place.split(":", 1)[0] != address:
-            raise FindingError(
-                error(
-                    "host_unknown",
-                    f"'{place}' is not here, and it is not on {address}, the host of this profile.",
-                    path=place,
-                    expected=f"{address}:PATH",
-                    actual=place,
-                    fix="Name the profile of that host with --profile.",
-                )
-            )
+    of_profile = choice.load().host.address
+    with facade() as control:
+        if of_profile in named:
+            open_campaign(control, choice, output)
+        return [_of_host(control, place, of_profile) if _on_host(place) else _local(place) for place in places]
+
+
+def _of_host(control: Control, place: str, of_profile: str) -> Model:
     from eagle3_backend.control.commands import Inspect
 
-    with opened(choice, output) as control:
-        return [
-            _model(control.submit(Inspect(place.split(":", 1)[1])).result()) if _on_host(place) else _local(place)
-            for place in places
-        ]
+    host, path = _split(place)
+    return _model(control.submit(Inspect(path, "" if host == of_profile else host)).result())
+
+
+def _split(place: str) -> tuple[str, str]:
+    host, _, path = place.partition(":")
+    return host, path
 
 
 def _on_host(place: str) -> bool:

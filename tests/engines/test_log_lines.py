@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from eagle3_backend.engines.log_lines import MAX_LINE, LineReader
+from eagle3_backend.engines.log_lines import MAX_LINE, LineReader, Mask
 
 
 def lines_of(*pieces):
@@ -32,3 +32,13 @@ def test_a_line_without_an_end_takes_bounded_memory():
     for _ in range(100):
         assert reader.feed(b"x" * MAX_LINE) == []
     assert len(reader.close()[0]) == MAX_LINE
+
+
+def test_a_secret_is_taken_out_wherever_the_stream_is_cut():
+    data, secret = b"key=s3s3cret, s3s3 s3s3cret s3s3c", "s3s3cret"
+    for first in range(len(data)):
+        for second in range(first, len(data)):
+            mask = Mask(secret)
+            pieces = [mask.feed(data[:first]), mask.feed(data[first:second]), mask.feed(data[second:]), mask.close()]
+            assert b"".join(pieces) == b"key=***, s3s3 *** s3s3c"
+            assert not any(secret.encode() in piece for piece in pieces)

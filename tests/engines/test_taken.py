@@ -55,12 +55,15 @@ def test_silence_about_aux_layers_is_a_warning():
     assert (finding.code, finding.severity.value) == ("aux_layers_not_told", "warning")
 
 
-def test_sglang_tells_method_and_depth():
-    facts = facts_of(
-        "[2026-02-03 14:00:01] server_args=ServerArgs(model_path='m', speculative_algorithm='EAGLE3', "
-        "speculative_num_steps=3, speculative_eagle_topk=1)\n",
-        "sglang",
-    )
+@pytest.mark.parametrize(
+    "told",
+    [
+        "{'model_path': 'm', 'speculative_algorithm': 'EAGLE3', 'speculative_num_steps': 3}",
+        "ServerArgs(model_path='m', speculative_algorithm='EAGLE3', speculative_num_steps=3)",
+    ],
+)
+def test_sglang_tells_method_and_depth_in_either_form(told):
+    facts = facts_of(f"[2026-02-03 14:00:01] server_args={told}\n", "sglang")
     assert check_taken({"method": "eagle3", "depth": 3}, facts) == []
 
 

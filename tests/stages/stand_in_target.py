@@ -3,7 +3,8 @@
 Token ids are the bytes of the text. `WAYS` (words with commas) changes its ways: `die` ends with an out-of-memory line,
 `worker` ends at the third answer, `silent` never says that it is ready, `stubborn` ignores SIGTERM and has a child that
 does too, `taken` reports a taken port, `noise` prints bytes that are no text and a very long line, `cut` cuts answers
-off, `empty` answers nothing, `think` reasons in a field of its own, `slow` takes its time, `zero` captures zeros.
+off, `empty` answers nothing, `think` reasons in a field of its own, `slow` takes its time, `zero` captures zeros,
+`tell` prints its key.
 """
 
 from __future__ import annotations
@@ -125,6 +126,8 @@ if "stubborn" in WAYS:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     subprocess.Popen([sys.executable, "-c", "import signal,time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"])
 print("INFO 11-29 17:00:00 [core.py:1] Starting to load model x", flush=True)
+if "tell" in WAYS:
+    print(f"server_args={{'api_key': '{KEY}'}}", flush=True)
 if "noise" in WAYS:
     sys.stdout.buffer.write(b"\xff\xfe\x1b[31m no text \r 50%\r" + b"x" * 10_000_000 + b"\n")
     sys.stdout.buffer.flush()

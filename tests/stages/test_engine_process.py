@@ -117,6 +117,14 @@ def test_the_key_of_a_server_is_its_own_and_stands_in_no_argument(engine):
         assert second.api_key != key
 
 
+def test_a_key_that_a_server_prints_is_not_passed_on(engine, capfd):
+    with engine("tell") as running:
+        key = running.api_key
+    told = capfd.readouterr().out
+    assert "server_args={'api_key': '***'}" in told
+    assert key not in told
+
+
 def test_a_refused_request_says_what_the_server_said(engine):
     with engine() as running, pytest.raises(RequestRefused, match="maximum context length") as raised:
         body = {"messages": [{"role": "user", "content": "x" * 500}], "max_tokens": 8}

@@ -39,3 +39,27 @@ def _texts(lines: List[bytes]) -> Iterator[str]:
         text = _CONTROLS.sub("", _ESCAPES.sub("", line[:MAX_LINE].decode("utf-8", "replace"))).rstrip()
         if text.strip():
             yield text
+
+
+class Mask:
+    """Takes a secret out of a stream of bytes, wherever the pieces are cut: a beginning of it waits for what follows.
+
+    SGLang logs all its arguments at its start, the API key among them.
+    """
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret.encode("utf-8")
+        self._rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """What may be shown of this piece and of what was held back."""
+        data = (self._rest + data).replace(self._secret, b"***")
+        longest = min(len(self._secret) - 1, len(data))
+        held = next((size for size in range(longest, 0, -1) if data.endswith(self._secret[:size])), 0)
+        self._rest = data[len(data) - held :]
+        return data[: len(data) - held]
+
+    def close(self) -> bytes:
+        """The stream has ended: what was held back was not the secret."""
+        rest, self._rest = self._rest, b""
+        return rest

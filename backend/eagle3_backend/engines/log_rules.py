@@ -90,8 +90,8 @@ TOLD: Mapping[str, Tuple[Tuple[str, Pattern[str]], ...]] = {
     ),
     "sglang": (
         ("architectures", re.compile(r"Load weight end\b.*?type=(\w+)")),
-        ("method", re.compile(r"speculative_algorithm='(\w+)'")),
-        ("depth", re.compile(r"speculative_num_steps=(\d+)")),
+        ("method", re.compile(r"speculative_algorithm'?[:=] ?'(\w+)'")),
+        ("depth", re.compile(r"speculative_num_steps'?[:=] ?(\d+)")),
         ("cache_tokens", re.compile(r"#tokens: (\d+)")),
     ),
 }

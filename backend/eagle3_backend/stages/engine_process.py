@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
+from eagle3_backend.engines.log_lines import Mask
 from eagle3_backend.engines.plan import SERVED_NAME
 from eagle3_backend.engines.server_log import ServerLog
 from eagle3_backend.findings import Finding, FindingError, error, warning
@@ -132,15 +133,19 @@ class EngineProcess:
         return {}
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
-        """Pass the output on and look at its lines."""
+        """Pass the output on without the key, and look at its lines."""
         assert process.stdout is not None
-        output = sys.stdout.fileno()
+        mask = Mask(self.api_key)
         while block := os.read(process.stdout.fileno(), BLOCK):
             self._heard = time.monotonic()
-            os.write(output, block)
-            for phase in self.log.feed_bytes(block):
-                self._context.journal.note(f"Engine: {phase}")
+            self._pass_on(mask.feed(block))
+        self._pass_on(mask.close())
         self.log.close()
+
+    def _pass_on(self, data: bytes) -> None:
+        os.write(sys.stdout.fileno(), data)
+        for phase in self.log.feed_bytes(data):
+            self._context.journal.note(f"Engine: {phase}")
 
     def _drain(self) -> None:
         """Let the reader see the end of the output: the cause often stands in the last lines."""

@@ -262,6 +262,31 @@ class TestArchitectures:
         assert kinds(rows) == {"architectures": Kind.SPELLING}
 
 
+class TestConvertedFiles:
+    def test_what_a_flat_file_keeps_aside_is_the_nested_files(self):
+        nested = {**NESTED, "auto_map": {"": "config.X"}, "embed_requires_grad": False, "fancy": 1}
+        aside = {key: nested[key] for key in ("auto_map", "embed_requires_grad", "fancy", "speculators_config",
+                                              "speculators_model_type", "speculators_version")}  # fmt: skip
+        rows = diff.compare({**FLAT, "eagle3_tui_nested": aside}, nested, TARGET)
+        assert diff.equal_in_effect(rows)
+        assert kinds(rows)["fancy"] is Kind.SPELLING
+        assert row(rows, "auto_map").bookkeeping
+
+    def test_another_verifier_matters_to_nested_files_alone(self):
+        config = {**NESTED["speculators_config"], "verifier": {"name_or_path": "org/other"}}
+        found = row(
+            diff.compare(NESTED, {**NESTED, "speculators_config": config}), "speculators_config.verifier.name_or_path"
+        )
+        assert (found.kind, [effect.engine for effect in found.effects]) == (Kind.BREAKING, ["vllm"])
+        rows = diff.compare({**FLAT, "eagle3_tui_nested": {"speculators_config": config}}, NESTED, TARGET)
+        assert row(rows, "speculators_config.verifier.name_or_path").kind is Kind.HARMLESS
+
+    def test_another_model_type_is_harmless_and_none_is_not(self):
+        assert kinds(diff.compare(FLAT, {**FLAT, "model_type": "qwen2"})) == {"model_type": Kind.HARMLESS}
+        assert kinds(diff.compare(FLAT, changed(FLAT, model_type=...))) == {"model_type": Kind.BREAKING}
+        assert not diff.equal_in_effect(diff.compare(NESTED, in_layer(model_type="qwen3")))
+
+
 class TestSummary:
     def test_paths_are_those_of_the_files(self):
         told = diff.summary(diff.compare(NESTED, in_layer(hidden_size=32, head_dim=...)))

@@ -7,6 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from eagle3_backend.drafter.tensorfile import header_bytes
 from eagle3_tui.cli import app
 
 CONFIG = {
@@ -45,8 +46,8 @@ def test_two_spellings_of_a_drafter_are_equal_and_end_with_0(drafter):
     result = call(left, right / "config.json")
     assert result.exit_code == 0
     assert "equal in effect" in result.stdout
-    assert "spelling  rope_theta" in result.stdout
-    assert "hidden_size" not in result.stdout
+    assert "2 other spelling" in result.stdout and "rope_theta" not in result.stdout
+    assert "spelling  rope_theta" in call(left, right, "--all").stdout
 
 
 def test_what_breaks_is_told_with_engine_and_ends_with_1(drafter):
@@ -62,7 +63,7 @@ def test_all_shows_what_is_the_same_too(drafter):
     assert "same" in result.stdout and "hidden_size" in result.stdout
 
 
-def test_json_is_one_object_with_every_row_that_is_not_the_same(drafter):
+def test_json_is_one_object_with_every_row_that_differs(drafter):
     result = call(drafter("a"), drafter("b", hidden_size=32, fancy=1), "--json")
     data = json.loads(result.stdout)
     assert result.exit_code == 1
@@ -70,6 +71,16 @@ def test_json_is_one_object_with_every_row_that_is_not_the_same(drafter):
     assert data["effective_differences"] == {"hidden_size": [64, 32], "fancy": [None, 1]}
     assert {row["field"]: row["kind"] for row in data["rows"]} == {"hidden_size": "breaking", "fancy": "unknown"}
     assert data["left"]["layout"] == "flat"
+
+
+def test_weights_of_two_directories_are_compared_too(drafter):
+    left, right = drafter("a"), drafter("b")
+    for folder, width in ((left, 192), (right, 256)):
+        header = header_bytes({"fc.weight": ("bfloat16", (64, width))}, {})
+        (folder / "model.safetensors").write_bytes(header + bytes(2 * 64 * width))
+    result = call(left, right)
+    assert result.exit_code == 1
+    assert "fc.weight" in result.stdout and "[64, 256]" in result.stdout
 
 
 def test_the_target_settles_what_an_absent_list_of_layers_means(drafter, tmp_path):

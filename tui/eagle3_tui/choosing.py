@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from eagle3_backend.control.commands import Attempts, Inspect, Specification
 from eagle3_backend.drafter.configfile import ConfigFile
-from eagle3_backend.findings import Finding, FindingError
+from eagle3_backend.drafter.inspection import Inspection
+from eagle3_backend.findings import FindingError
 from eagle3_tui import candidates, comparing
 from eagle3_tui.candidates import Candidate
 from eagle3_tui.comparing import DRAFTER, PROFILE, Document
@@ -84,7 +85,7 @@ class Choosing:
         if chosen.where == "here":
             return await asyncio.to_thread(comparing.drafter_document, chosen.path)
         if chosen.kind == DRAFTER:
-            return _of_host(chosen, await self._inspect(chosen.path))
+            return _of_host(await self._inspect(chosen.path))
         answer = await self._ask(Specification(chosen.run, chosen.attempt))
         return comparing.run_document(chosen.title, answer)
 
@@ -105,10 +106,10 @@ class Choosing:
         return await asyncio.wrap_future(self._panel.source.submit(command))
 
 
-def _of_host(chosen: Candidate, answer: Mapping[str, Any]) -> Document:
-    """A drafter's config as the host read it. Raises FindingError where there is none."""
-    config, findings = answer["config"], tuple(map(Finding.from_json, answer["findings"]))
-    if config is None:
-        raise FindingError(*findings)
-    text = json.dumps(config, indent=2, ensure_ascii=False)
-    return comparing.of_config(ConfigFile(chosen.path, config, text), chosen.path)
+def _of_host(answer: Mapping[str, Any]) -> Document:
+    """A drafter as the host read it. Raises FindingError where it has no config."""
+    found = Inspection.from_json(answer)
+    if found.config is None:
+        raise FindingError(*found.findings)
+    text = json.dumps(found.config, indent=2, ensure_ascii=False)
+    return comparing.of_config(ConfigFile(found.path, found.config, text), found.inventory)

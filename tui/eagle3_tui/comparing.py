@@ -14,8 +14,10 @@ from typing import Any
 
 from eagle3_backend.drafter import diff
 from eagle3_backend.drafter.configfile import ConfigFile, open_config
+from eagle3_backend.drafter.diff_tensors import compare_weights
+from eagle3_backend.drafter.folder import LocalFolder
+from eagle3_backend.drafter.inventory import Inventory, read_inventory
 from eagle3_backend.drafter.reading import layout_of
-from eagle3_backend.findings import Finding
 from eagle3_backend.pipeline.stages import STAGES
 
 ABSENT = "absent"
@@ -28,7 +30,7 @@ class Document:
     """One side: what it is called, its text as it lies on disk, and what it says.
 
     ``values`` is the config of a drafter, else a flat mapping of dotted names. ``written`` are the names that the text
-    itself has, all others are defaults; ``stage`` is the one of a run.
+    itself has, all others are defaults; ``stage`` is the one of a run, ``inventory`` the weights of a drafter.
     """
 
     kind: str
@@ -38,7 +40,7 @@ class Document:
     note: str = ""
     written: frozenset[str] = frozenset()
     stage: str = ""
-    findings: tuple[Finding, ...] = ()
+    inventory: Inventory | None = None
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,14 @@ class Comparison:
 
 def drafter_document(path: str) -> Document:
     """A drafter of this machine, by its directory or its config.json. Raises FindingError."""
-    return of_config(open_config(path))
+    folder = Path(path).expanduser()
+    return of_config(open_config(path), read_inventory(LocalFolder(folder)) if folder.is_dir() else None)
 
 
-def of_config(file: ConfigFile, title: str = "") -> Document:
+def of_config(file: ConfigFile, inventory: Inventory | None) -> Document:
     """A drafter's config, wherever it was read. A file on one line is shown with line breaks."""
     text = file.text if file.text.count("\n") > 2 else json.dumps(file.config, indent=2, ensure_ascii=False)
-    return Document(DRAFTER, title or file.path, text, file.config, layout_of(file.config), findings=file.findings)
+    return Document(DRAFTER, file.path, text, file.config, layout_of(file.config), inventory=inventory)
 
 
 def profile_document(path: Path) -> Document:
@@ -137,7 +140,7 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 def compare(left: Document, right: Document, target: Mapping[str, Any] | None = None) -> Comparison:
     """The rows of two documents of one kind. ``target`` is the target's config.json, which drafters are read with."""
     if left.kind == DRAFTER:
-        rows = diff.compare(left.values, right.values, target)
+        rows = diff.compare(left.values, right.values, target) + compare_weights(left.inventory, right.inventory)
         equal = diff.equal_in_effect(rows)
         lines = [_drafter_line(row) for row in rows]
         verdict = "equal in effect" if equal else "not equal in effect"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from eagle3_backend.control.commands import Attempts, Inspect, Specification
+from eagle3_backend.drafter.inspection import Inspection
+from eagle3_backend.drafter.summary import summarize
 
 _LAYER: dict[str, Any] = {
     "model_type": "llama",
@@ -55,7 +57,7 @@ def answer(command: Attempts | Specification | Inspect) -> dict[str, Any]:
     """What control would say."""
     if isinstance(command, Inspect):
         config = NESTED if command.path.endswith("nested") else FLAT if command.path.endswith("flat") else TARGET
-        return {"path": command.path, "config": config, "summary": {}, "inventory": None, "findings": []}
+        return Inspection(command.path, config, summarize({}), None, ()).to_json()
     if isinstance(command, Specification):
         return _specification(command)
     told = [("8e07", 2, "running"), ("8e07", 1, "stopped"), ("51c0", 1, "done")]

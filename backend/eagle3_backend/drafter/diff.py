@@ -10,15 +10,17 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 
 from eagle3_backend.drafter.diff_fields import FIELDS, View
 from eagle3_backend.drafter.diff_rows import Kind, Row, Side, equal_kind, plain_row, same
-from eagle3_backend.drafter.diff_special import SPECIAL, architecture_row, aux_rows, rope_rows
-from eagle3_backend.drafter.keys import LAYER
+from eagle3_backend.drafter.diff_special import SPECIAL, architecture_row, aux_rows, model_type_row, rope_rows
+from eagle3_backend.drafter.keys import LAYER, NESTED_IN_FLAT
 from eagle3_backend.drafter.reading import layout_of
 from eagle3_backend.drafter.target import Target
 
 __all__ = ["Kind", "Row", "Side", "compare", "equal_in_effect", "summary"]
 
-GROUPS = ("Kind", "Shape", "Vocabulary", "Aux layers", "Norms", "Rope", "Positions", "Attention", "MLP", "Weights",
-          "Launch", "Tokens", "Training", "Other keys", "Origin")  # fmt: skip
+GROUPS = (
+    "Kind", "Shape", "Vocabulary", "Aux layers", "Norms", "Rope", "Positions", "Attention", "MLP", "Weights", "Tensors",
+    "Launch", "Tokens", "Training", "Other keys", "Origin",
+)  # fmt: skip
 """The order of rows."""
 
 PLACES = frozenset(path for field in (*FIELDS, *SPECIAL) for path in (*field.flat, *field.nested))
@@ -66,9 +68,9 @@ def _right(row: Row) -> Side:
 
 
 def _known_rows(views: Tuple[View, View], target: Optional[Mapping[str, Any]]) -> Iterator[Row]:
-    row = architecture_row(views)
-    if row is not None:
-        yield row
+    for row in (architecture_row(views), model_type_row(views)):
+        if row is not None:
+            yield row
     yield from rope_rows(views)
     yield from aux_rows(views, Target.of(target) if target is not None else None)
     for field in FIELDS:
@@ -85,8 +87,8 @@ def _other_rows(views: Tuple[View, View], shown: Sequence[Set[str]]) -> Iterator
         for path, value in leaves.items():
             if any(path == one or path.startswith(f"{one}.") for one in shown[index]):
                 continue
-            # The same key may stand at the top of one layout and inside the layer of the other.
-            pair = sides.setdefault(path[len(LAYER) + 1 :] if path.startswith(f"{LAYER}.") else path, [Side(), Side()])
+            # The same key may stand at the top of one layout, and inside the layer or aside in the other.
+            pair = sides.setdefault(_bare(path), [Side(), Side()])
             pair[index] = Side(value, value, (*pair[index].paths, path))
     for name, (left, right) in sides.items():
         path = name if left.paths and right.paths and left.paths != right.paths else (left.paths or right.paths)[0]
@@ -96,6 +98,13 @@ def _other_rows(views: Tuple[View, View], shown: Sequence[Set[str]]) -> Iterator
         known = any(one in PLACES for one in (*left.paths, *right.paths))
         note = "contradicts the place that counts" if known else "no reader known here has it"
         yield Row(name, "Other keys", kind, left, right, path, note="" if equal else note)
+
+
+def _bare(path: str) -> str:
+    for prefix in (f"{LAYER}.", f"{NESTED_IN_FLAT}."):
+        if path.startswith(prefix):
+            return path[len(prefix) :]
+    return path
 
 
 def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[Tuple[str, Any]]:

@@ -94,9 +94,10 @@ def _layer(group: str, name: str, **rest: Any) -> Field:
 
 
 def _top(group: str, name: str, *older: str, **rest: Any) -> Field:
-    """A key that both layouts keep at the top, under one of several names."""
+    """A key that both layouts keep at the top, under one of several names; a converted flat file may keep it aside."""
     names = (name, *older)
-    return Field(name, group, names, names + tuple(f"{LAYER}.{one}" for one in names), **rest)
+    aside = (f"{NESTED_IN_FLAT}.{name}",)
+    return Field(name, group, names + aside, names + tuple(f"{LAYER}.{one}" for one in names), **rest)
 
 
 def _eagle(group: str, name: str, **rest: Any) -> Field:
@@ -149,11 +150,11 @@ _SHAPES = tuple(
     _layer("Shape", name, what=SHAPE, engines=BOTH, **rest)
     for name, rest in (
         ("hidden_size", {}),
-        ("intermediate_size", {}),
+        ("intermediate_size", {"default": constant(11008)}),
         ("num_attention_heads", {}),
         ("num_key_value_heads", {"default": _other("num_attention_heads")}),
         ("head_dim", {"default": head_dim}),
-        ("num_hidden_layers", {}),
+        ("num_hidden_layers", {"default": constant(32)}),
         ("q_lora_rank", {}),
         ("kv_lora_rank", {}),
         ("qk_nope_head_dim", {}),
@@ -179,7 +180,6 @@ _EXPERTS = tuple(
 )
 
 FIELDS: Tuple[Field, ...] = (
-    _layer("Kind", "model_type", what="the class that reads the file", engines=BOTH),
     *_SHAPES,
     _top("Shape", "target_hidden_size", what=SHAPE, engines=BOTH, default=_other("hidden_size")),
     *_EXPERTS,

@@ -137,7 +137,7 @@ def shared_path(field: Field, views: Tuple[View, View], left: Side, right: Side)
 
 def plain_row(field: Field, views: Tuple[View, View]) -> Optional[Row]:
     """The row of a field whose value stands under one key, or None where neither file has anything to say of it."""
-    left, right = (_side(field, view) for view in views)
+    left, right = (side_of(field, view) for view in views)
     equal = same(left.value, right.value)
     if not (left.paths or right.paths) and (equal or not field.by_layout):
         return None
@@ -145,7 +145,7 @@ def plain_row(field: Field, views: Tuple[View, View]) -> Optional[Row]:
     if equal:
         return Row(field.name, field.group, equal_kind(left, right), left, right, path, bookkeeping=field.bookkeeping)
     flat = [not view.nested for view in views]
-    if field.launch and any(flat) and not (left.paths and right.paths):
+    if field.launch and any(flat):
         note = "the flat layout has no place for it; it is said at launch"
         return Row(field.name, field.group, Kind.HARMLESS, left, right, path, note=note, bookkeeping=all(flat))
     effects = tuple(Effect(field.what, engine) for engine in field.engines)
@@ -153,7 +153,7 @@ def plain_row(field: Field, views: Tuple[View, View]) -> Optional[Row]:
     return Row(field.name, field.group, kind, left, right, path, effects, field.note, field.bookkeeping)
 
 
-def _side(field: Field, view: View) -> Side:
+def side_of(field: Field, view: View) -> Side:
     """What ``view`` says of a field: the first place with a value counts, and those that agree with it."""
     found = [(path, view.at(path)) for path in field.places(view)]
     found = [(path, value) for path, value in found if value is not MISSING]

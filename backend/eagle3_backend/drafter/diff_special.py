@@ -8,7 +8,7 @@ from typing import Any, Iterator, List, Mapping, Optional, Tuple
 from eagle3_backend.drafter.aux_layers import IDS, NESTED_IDS, default_layers, from_sglang
 from eagle3_backend.drafter.capabilities import CURRENT, NESTED_ARCHITECTURES, Version, class_of
 from eagle3_backend.drafter.diff_fields import BOTH, MISSING, Field, View
-from eagle3_backend.drafter.diff_rows import Effect, Kind, Row, Side, equal_kind, same, shared_path
+from eagle3_backend.drafter.diff_rows import Effect, Kind, Row, Side, equal_kind, same, shared_path, side_of
 from eagle3_backend.drafter.keys import LAYER
 from eagle3_backend.drafter.rope import NEW, OLD, Rope, rope_of, same_rotation
 from eagle3_backend.drafter.target import Target
@@ -16,6 +16,7 @@ from eagle3_backend.drafter.target import Target
 Views = Tuple[View, View]
 
 ARCHITECTURES = Field("architectures", "Kind", ("architectures",), ("architectures",))
+MODEL_TYPE = Field("model_type", "Kind", ("model_type",), (f"{LAYER}.model_type", "model_type"))
 THETA = Field(
     "rope_theta",
     "Rope",
@@ -25,7 +26,7 @@ THETA = Field(
 SCALING = Field("rope_scaling", "Rope", (OLD, NEW), (f"{LAYER}.{OLD}", f"{LAYER}.{NEW}"))
 VLLM_IDS = Field(IDS, "Aux layers", (IDS,), (IDS, f"{LAYER}.{IDS}"))
 SGLANG_IDS = Field(NESTED_IDS, "Aux layers", (NESTED_IDS,), (IDS, f"{LAYER}.{IDS}"))
-SPECIAL = (ARCHITECTURES, THETA, SCALING, VLLM_IDS, SGLANG_IDS)
+SPECIAL = (ARCHITECTURES, MODEL_TYPE, THETA, SCALING, VLLM_IDS, SGLANG_IDS)
 
 
 def architecture_row(views: Views) -> Optional[Row]:
@@ -60,6 +61,24 @@ def _loaded(engine: str, view: View, written: Any) -> Optional[str]:
         name = NESTED_ARCHITECTURES.get(kind, "")
     found = class_of(engine, Version(CURRENT[engine]), name) if name else None
     return found.title if found is not None else None
+
+
+def model_type_row(views: Views) -> Optional[Row]:
+    """transformers' own name of the config class: a flat file without it is not read at all.
+
+    It names the engine's class in the nested layout only, where it is part of the row of the architecture.
+    """
+    left, right = (side_of(MODEL_TYPE, view) for view in views)
+    if not (left.paths or right.paths):
+        return None
+    path = shared_path(MODEL_TYPE, views, left, right)
+    if same(left.value, right.value):
+        return Row("model_type", "Kind", equal_kind(left, right), left, right, path)
+    if left.blank or right.blank:
+        effects = tuple(Effect("reading the file", engine) for engine in BOTH)
+        return Row("model_type", "Kind", Kind.BREAKING, left, right, path, effects)
+    note = "the class is named by architectures; this decides defaults of absent keys"
+    return Row("model_type", "Kind", Kind.HARMLESS, left, right, path, note=note)
 
 
 def rope_rows(views: Views) -> Iterator[Row]:

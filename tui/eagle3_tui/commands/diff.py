@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eagle3_tui.commands.campaign import JsonOption
+from eagle3_tui.commands.campaign import JsonOption, NoInputOption, ProfileOption, choose
 from eagle3_tui.commands.output import OK, REFUSED, clean, command
 
 if TYPE_CHECKING:
@@ -26,36 +26,42 @@ WORDS = {
     "same": "same",
 }
 
-LeftArgument = Annotated[str, typer.Argument(metavar="A", help="A drafter's directory, or a config.json.")]
+LeftArgument = Annotated[str, typer.Argument(metavar="A", help="A drafter's directory, a config.json, or HOST:PATH.")]
 RightArgument = Annotated[str, typer.Argument(metavar="B", help="The other drafter, or a reference config.")]
 TargetOption = Annotated[
     str | None,
     typer.Option(metavar="T", help="The target's directory or config.json: it settles how layers are counted."),
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="Every row, those that are the same too.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Every row: spellings, defaults and what is the same, too.")]
 
 
 def diff(
+    context: typer.Context,
     left: LeftArgument,
     right: RightArgument,
     target: TargetOption = None,
     everything: AllOption = False,
+    profile: ProfileOption = None,
+    no_input: NoInputOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two drafters by meaning, across layouts; exit 0 when they are equal in effect, 1 when not."""
-    from eagle3_backend.drafter.configfile import open_config
     from eagle3_backend.drafter.diff import compare, summary
+    from eagle3_backend.drafter.diff_tensors import compare_weights
     from eagle3_backend.drafter.reading import layout_of
+    from eagle3_tui.commands.models import open_models
 
     with command(as_json) as output:
-        files = [open_config(path) for path in (left, right)]
-        goal = open_config(target) if target is not None else None
-        rows = compare(files[0].config, files[1].config, goal.config if goal is not None else None)
+        places = [left, right, *([target] if target else [])]
+        models = open_models(choose(context, profile, no_input=no_input), output, *places)
+        one, other = models[:2]
+        goal = models[2].config if target else None
+        rows = [*compare(one.config, other.config, goal), *compare_weights(one.inventory, other.inventory)]
         told = summary(rows)
-        findings = [finding for file in (*files, *([goal] if goal else [])) for finding in file.findings]
+        findings = [finding for model in models for finding in model.findings]
         output.findings(findings)
-        shown = [row for row in rows if everything or row.kind.value != "same"]
-        sides = [{"path": file.path, "layout": layout_of(file.config)} for file in files]
+        shown = [row for row in rows if everything or row.kind.differs]
+        sides = [{"path": model.path, "layout": layout_of(model.config)} for model in (one, other)]
         data: dict[str, Any] = {
             "left": sides[0],
             "right": sides[1],
@@ -75,7 +81,8 @@ def _text(sides: Sequence[dict[str, str]], rows: Sequence[Row], shown: Sequence[
         table = ["  ".join([*map(str.ljust, cell[:4], widths), cell[4]]).rstrip() for cell in cells]
         lines += ["", *map(clean, table), ""]
     counted = Counter(row.kind.value for row in rows)
-    lines.append(", ".join(f"{counted[kind]} {words}" for kind, words in WORDS.items() if counted[kind]))
+    more = " (--all shows them)" if len(shown) < len(rows) else ""
+    lines.append(", ".join(f"{counted[kind]} {words}" for kind, words in WORDS.items() if counted[kind]) + more)
     lines.append("equal in effect" if equal else "not equal in effect")
     return "\n".join(lines)
 

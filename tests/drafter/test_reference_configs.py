@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from eagle3_backend.drafter.convert import convert_config
+from eagle3_backend.drafter.diff import Kind, compare
 from eagle3_backend.drafter.reading import FLAT, NESTED, layout_of, read_config
 from eagle3_backend.findings import FindingError, Severity
 
@@ -50,6 +51,12 @@ REFUSED = {
     "hf-redhatai-llama-3_1-8b-speculator-eagle3-partial": "drafter_config_invalid",  # the file ends before its layer
     "torchspec-kimi_k25_eagle3_moe": "architecture_unsupported",  # latent attention has no nested layout
 }
+TOLD = {
+    "architecture_renamed": "architectures",
+    "tie_word_embeddings_draft": "tie_word_embeddings",
+    "aux_layers_for_vllm": "eagle_aux_hidden_state_layer_ids",
+}
+"""What a conversion puts right and says so: code and key."""
 UNTIED = {"angelslim-qwen3-1_7b-eagle3", "angelslim-qwen3-4b-eagle3"}
 
 
@@ -74,22 +81,28 @@ def test_a_published_drafter_survives_the_way_there_and_back(stem: str) -> None:
     config, target = config_of(stem), target_of(stem)
     before = read_config(config, target)
     other = NESTED if before.layout == FLAT else FLAT
-    there = convert_config(config, other, target, verifier="org/target", engines=("vllm",))
+    verifier = before.packaging.verifier or "org/target"
+    there = convert_config(config, other, target, verifier=verifier, engines=("vllm",))
     assert layout_of(there.config) == other
     back = convert_config(there.config, before.layout, target, engines=("vllm",))
     after = read_config(back.config, target)
-    untied = before.drafter.tie_word_embeddings
     assert after.drafter == replace(before.drafter, tie_word_embeddings=False)
     assert after.packaging == replace(
         before.packaging,
-        verifier="org/target",
+        verifier=verifier,
         verifier_architectures=after.packaging.verifier_architectures,
         speculative_tokens=before.packaging.speculative_tokens or 3,
     )
-    assert (stem in UNTIED) == untied == ("tie_word_embeddings_draft" in {finding.code for finding in there.findings})
+    codes = {finding.code for finding in there.findings}
+    assert (stem in UNTIED) == before.drafter.tie_word_embeddings == ("tie_word_embeddings_draft" in codes)
     # Ids for SGLang alone mean something only with the target at hand; nothing else stops a published drafter.
     doubtful = ["aux_layers_target_unknown"] if before.engine_ids and target is None else []
     assert [finding.code for finding in there.findings if finding.severity is Severity.ERROR] == doubtful
+    # The comparison reads both files in its own way, and agrees.
+    for written in (there.config, back.config):
+        rows = compare(config, written, target)
+        broken = {row.path for row in rows if row.kind in (Kind.BREAKING, Kind.UNKNOWN)}
+        assert broken <= {TOLD[code] for code in codes & TOLD.keys()}
 
 
 @pytest.mark.parametrize("stem", [stem for stem in REFUSED if stem in DRAFTERS])

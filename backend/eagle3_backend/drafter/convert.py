@@ -110,11 +110,24 @@ def _aux_layers(reading: Reading, target: Optional[Target]) -> List[Finding]:
     for_one_engine = path.endswith(NESTED_IDS)
     shown = reading.engine_ids if for_one_engine else ids
     faults = check_ids(ids, layers, path, shown)
-    if faults or layers is None:
+    if for_one_engine:
+        faults.append(_now_for_vllm(ids, path, shown))
+    if layers is None or any(finding.severity is Severity.ERROR for finding in faults):
         return faults
     disputed = for_one_engine and reading.engine_ids == default_layers(layers)
     severity = Severity.ERROR if disputed else Severity.WARNING
-    return [replace(finding, severity=severity) for finding in check_offset(ids, layers, path, shown)]
+    return [*faults, *(replace(finding, severity=severity) for finding in check_offset(ids, layers, path, shown))]
+
+
+def _now_for_vllm(ids: Sequence[int], path: str, shown: Sequence[int]) -> Finding:
+    return info(
+        "aux_layers_for_vllm",
+        f"The ids stood under eagle_config alone, where vLLM's newer runner does not look; {list(ids)} are written at "
+        "the top level too.",
+        path=path,
+        expected=list(ids),
+        actual=list(shown),
+    )
 
 
 def _for_nested(
@@ -191,13 +204,14 @@ def _renamed(config: Mapping[str, Any], written: Mapping[str, Any], reading: Rea
     """Names that became others, and keys whose meaning went into other keys."""
     draft_class = reading.drafter.draft_class
     before = str((config.get("architectures") or [""])[0])
-    if to == FLAT and reading.layout == FLAT and before != written["architectures"][0]:
+    name = ARCHITECTURES.get(draft_class, before)
+    if reading.layout == FLAT and before != name:
         yield info(
             "architecture_renamed",
-            f"The architecture {before} is written as {written['architectures'][0]}, the name that most engines know.",
+            f"The architecture {before or 'that is not named'} is taken for {name}, the name that most engines know.",
             path="architectures[0]",
-            expected=ARCHITECTURES.get(draft_class),
-            actual=before,
+            expected=name,
+            actual=before or None,
         )
     model_type = config.get("model_type")
     if reading.layout == FLAT and draft_class == LLAMA and model_type not in (None, "llama"):

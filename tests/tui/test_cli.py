@@ -15,6 +15,7 @@ from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.states import LinkState, RunState
 from eagle3_tui import places
 from eagle3_tui.cli import app
+from eagle3_tui.commands import campaign
 
 FINGERPRINT = "SHA256:abc"
 UNKNOWN_KEY = warning("ssh_host_key_unknown", "Not in known_hosts.", path="box", actual=FINGERPRINT)
@@ -369,7 +370,7 @@ def test_a_host_that_the_profile_does_not_name_is_refused(call, box):
     assert result.control.asked == []
 
 
-REBIND = {"host": "box", "old": "SHA256:old", "new": "SHA256:new", "adopted": []}
+REBIND = {"host": "box", "old_fingerprint": "SHA256:old", "new_fingerprint": "SHA256:new", "adopted": []}
 
 
 def test_rebind_shows_both_fingerprints_and_replaces_nothing_without_the_name(call, box):
@@ -386,6 +387,25 @@ def test_rebind_replaces_the_key_once_the_name_is_repeated(call, box):
     assert result.exit_code == 0
     assert result.control.asked[-1] == ask.Rebind("box", confirm=True)
     assert json.loads(result.stdout) == REBIND
+
+
+def test_rebind_of_a_host_that_is_what_it_was_asks_for_nothing(call, box):
+    answers = {ask.Rebind: {"host": "box", "new_fingerprint": None, "attempts": [], "lost": []}}
+    result = call("--profile", box, "hosts", "rebind", "box", answers=answers)
+    assert result.exit_code == 0 and "nothing to replace" in result.stderr
+    assert ask.Rebind("box", confirm=True) not in result.control.asked
+
+
+def test_a_host_that_is_long_in_coming_is_told(call, monkeypatch):
+    monkeypatch.setattr(campaign, "PATIENCE_SECONDS", 0.0)
+
+    class Late(Future):
+        def result(self, timeout=None):
+            self.set_result(None)
+            return super().result(timeout)
+
+    monkeypatch.setattr(FakeControl, "submit", lambda self, command: Late())
+    assert "Still reaching embedded" in call("hosts", "add", "embedded").stderr
 
 
 def test_demo_without_a_terminal_runs_the_campaign_and_prints_its_result(call):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -14,13 +15,16 @@ import typer
 from eagle3_backend.findings import Finding, FindingError
 from eagle3_backend.pipeline.stages import STAGES
 from eagle3_tui import places
-from eagle3_tui.commands.output import Output, command
+from eagle3_tui.commands.output import Output, clean, command
 
 if TYPE_CHECKING:
     from eagle3_backend.control import Control
     from eagle3_backend.profile import Profile
 
 DEFAULT_PROFILE = "local"
+
+PATIENCE_SECONDS = 3.0
+"""How long a host may be silent before the operator is told what takes so long."""
 
 
 def known_stage(name: str | None) -> str | None:
@@ -128,8 +132,11 @@ def open_campaign(
     from eagle3_backend.control.commands import Open, TrustHostKey
 
     request = Open(places.find_profile(choice.profile), choice.settings, smoke)
+    opening = control.submit(request)
+    if wait([opening], PATIENCE_SECONDS).not_done:
+        output.say(f"Still reaching {clean(control.snapshot().host.name)}; a first contact brings the agent there.")
     try:
-        control.submit(request).result()
+        opening.result()
         return False
     except FindingError as problem:
         unknown = next((finding for finding in problem.findings if finding.code == "ssh_host_key_unknown"), None)

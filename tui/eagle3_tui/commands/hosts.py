@@ -95,6 +95,10 @@ def rebind(
                 raise
         planned = control.submit(Rebind(name)).result()
         output.say(_differences(planned))
+        if not planned.get("new_fingerprint") and not planned.get("lost"):
+            output.say("There is nothing to replace: its key is the known one.")
+            output.give(planned, "")
+            return
         if confirm is None and choice.ask and sys.stdin.isatty():
             confirm = typer.prompt("Type the host's name to replace its key", err=True)
         if confirm != name:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 import struct
 from pathlib import Path
 
@@ -238,6 +239,27 @@ def test_an_inventory_travels_with_the_values_of_its_maps(sharded, weights) -> N
     arrived = Inventory.from_json(inventory.to_json())
     assert arrived == inventory and arrived.findings
     assert (arrived.integers("d2t"), arrived.integers("c")) == ([0, 5, -2], None)
+
+
+def test_values_in_no_order_do_not_travel_and_that_is_told(folder, weights) -> None:
+    rubbish = random.Random(0).randbytes(8 * 100_000)
+    weights.safetensors(folder / "model.safetensors", {"d2t": ("int64", (100_000,), rubbish)})
+    arrived = Inventory.from_json(read(folder).to_json())
+    assert (only(arrived).code, only(arrived).path, arrived.integers("d2t")) == ("map_oversized", "d2t", None)
+
+
+def test_values_that_cannot_be_read_do_not_stop_the_rest(folder, weights) -> None:
+    weights.safetensors(folder / "model.safetensors", {"d2t": ("int64", (3,)), "t2d": ("bool", (5,))})
+    inventory = read(folder)
+    os.truncate(folder / "model.safetensors", inventory.tensors["t2d"].start + 2)
+    arrived = Inventory.from_json(inventory.to_json())
+    assert (only(arrived).code, arrived.integers("d2t")) == ("shard_truncated", [0, 0, 0])
+
+
+def test_a_file_whose_name_cannot_be_shown_is_left_aside(folder, weights) -> None:
+    weights.safetensors(folder / "model.safetensors", {"a": U8})
+    Path(os.fsdecode(os.fsencode(folder) + b"/b\xff.safetensors")).write_bytes(b"")
+    assert set(read(folder).files) == {"model.safetensors"}
 
 
 def test_a_manifest_knows_shapes_and_no_values() -> None:

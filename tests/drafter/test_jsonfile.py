@@ -26,6 +26,10 @@ def test_an_object_is_read_without_remarks(read) -> None:
     assert read('{"a": {"b": [1, 2.5, null, "é"]}}'.encode()) == ({"a": {"b": [1, 2.5, None, "é"]}}, [])
 
 
+def test_escaped_characters_are_read(read) -> None:
+    assert read(b'{"a\\u00e9": "\\ud83d\\ude00"}') == ({"aé": "\U0001f600"}, [])
+
+
 def test_a_missing_file_is_a_finding(tmp_path) -> None:
     value, (finding,) = read_object(LocalFolder(tmp_path), "config.json")
     assert (value, finding.code) == (None, "file_missing")
@@ -49,6 +53,7 @@ def test_a_link_out_of_the_folder_is_a_finding(tmp_path) -> None:
         (b'{"a": ' + b"[" * 100_000, "json_invalid"),
         (b'{"a": ' + b"[" * 40 + b"]" * 40 + b"}", "json_invalid"),
         (b'{"a": ' + b"9" * 5000 + b"}", "json_invalid"),
+        (b'{"a": "\\ud83d"}', "json_invalid"),
         (b"\xef\xbb\xbf{}", "json_bom"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "lfs_pointer"),
     ],

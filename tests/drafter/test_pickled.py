@@ -79,6 +79,11 @@ def test_nothing_that_a_pickle_names_is_called(path, weights, tmp_path) -> None:
     assert not (tmp_path / "called").exists()
 
 
+def test_half_a_character_in_a_name_is_told(path, weights) -> None:
+    trap = b"NX\3\0\0\0\xed\xa0\x80N"
+    assert verdict(weights.pickled(path, {"a": trap}, {})).code == "weights_unreadable"
+
+
 def test_a_name_on_the_stack_is_no_way_around(path, weights) -> None:
     trap = weights.text("builtins") + weights.text("eval") + b"\x93)R"
     assert verdict(weights.pickled(path, {"fc.weight": trap}, {})).actual == ["builtins.eval"]

@@ -131,6 +131,7 @@ def test_a_header_longer_than_any_that_is_known_is_not_read(path) -> None:
         b'{"__metadata__":["format"]}',
         b'\xef\xbb\xbf{"w":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}',
         b'{"w\xff":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}',
+        b'{"\\ud800":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}',
         b'{"w":' + b"[" * 5000,
         b'{"w":[' + b"[]," * 5000 + b"[]]}",
         b'{"w":{"dtype":"U8","shape":[' + b"0," * 99 + b'0],"data_offsets":[0,0]}}',

@@ -57,7 +57,8 @@ class LocalFolder:
         self.path = str(path)
 
     def names(self) -> List[str]:
-        return sorted(os.listdir(self._root))
+        # A name that is no UTF-8 cannot be shown, nor stand in an index.
+        return sorted(name for name in os.listdir(self._root) if name.isprintable())
 
     def size(self, name: str) -> int:
         with self.open(name) as file:

@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from eagle3_backend.drafter.folder import Folder, unreadable
-from eagle3_backend.drafter.tensorfile import INTEGERS, Tensor, integers_of, size_of
+from eagle3_backend.drafter.tensorfile import INTEGERS, MAX_INTEGERS, Tensor, integers_of, size_of
 from eagle3_backend.drafter.weightfiles import read_weights
-from eagle3_backend.findings import Finding, FindingError, Severity
+from eagle3_backend.findings import Finding, FindingError, Severity, error
 
 MAPS = ("d2t", "t2d")
 """Tensors whose values travel with an inventory."""
+
+MAX_PACKED = 512 * 1024
+"""Longest packed map that travels, bytes. A map's ids rise, so that that of the largest vocabulary takes a third."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +58,24 @@ class Inventory:
 
     def to_json(self) -> Dict[str, Any]:
         """All of it but the folder, with the values of both maps packed: what goes from a host to a laptop."""
-        held = {}
+        findings, held = list(self.findings), {}
         for name in MAPS:
-            values = self.integers(name)
-            if values is not None:
-                held[name] = _pack(values)
+            try:
+                values = self.integers(name)
+            except FindingError as problem:
+                findings += problem.findings
+                continue
+            packed = _pack(values or [])
+            if len(packed) > MAX_PACKED:
+                message = f"The values of {name} are in no order, as those of a map are; they are not told."
+                findings.append(error("map_oversized", message, path=name, expected=MAX_PACKED, actual=len(packed)))
+            elif values is not None:
+                held[name] = packed
         return {
             "tensors": {name: list(tensor) for name, tensor in self.tensors.items()},
             "files": self.files,
             "metadata": self.metadata,
-            "findings": [finding.to_json() for finding in self.findings],
+            "findings": [finding.to_json() for finding in findings],
             "held": held,
         }
 
@@ -99,7 +110,7 @@ def _pack(values: List[int]) -> str:
 
 def _unpack(text: str) -> List[int]:
     values = array.array("q")
-    values.frombytes(zlib.decompress(base64.b64decode(text)))
+    values.frombytes(zlib.decompressobj().decompress(base64.b64decode(text), MAX_INTEGERS * values.itemsize))
     return _little(values).tolist()
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from eagle3_backend.drafter.folder import Folder, unreadable, where
+from eagle3_backend.drafter.tensorfile import check_texts
 from eagle3_backend.findings import Finding, FindingError, error, info, warning
 
 MAX_JSON = 32 * 1024 * 1024
@@ -70,6 +71,7 @@ def parse_object(text: bytes, name: str, path: str) -> Tuple[Optional[Dict[str, 
         if text.count(b"[") + text.count(b"{") > MAX_BRACKETS:
             raise ValueError("it has more lists and objects than any config or index")
         value = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=constant, parse_float=number)
+        check_texts(text, value)
     except (ValueError, RecursionError) as problem:
         return None, [error("json_invalid", f"{name} is no JSON: {str(problem)[:200]}.", path=path)]
     if not isinstance(value, dict):

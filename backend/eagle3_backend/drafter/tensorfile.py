@@ -194,6 +194,7 @@ def _parse(text: bytes, fault: _Fault) -> Tuple[Dict[str, Any], Dict[str, str]]:
 
     try:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=_no_constant)
+        check_texts(text, header)
     except (ValueError, RecursionError) as problem:
         fault("not_safetensors", f"has no readable header ({_reason(problem)})", "")
     if twice:
@@ -202,6 +203,12 @@ def _parse(text: bytes, fault: _Fault) -> Tuple[Dict[str, Any], Dict[str, str]]:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         fault("not_safetensors", "has metadata that are not texts", "")
     return header, metadata
+
+
+def check_texts(text: bytes, value: Any) -> None:
+    """Raise ValueError when JSON ``text`` has escapes that make ``value`` hold half a character: it cannot be shown."""
+    if b"\\u" in text:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
 
 
 def _tensor(entry: Any, file: str, base: int) -> Tensor:

@@ -60,7 +60,7 @@ StageArgument = Annotated[
 ]
 OptionalStage = Annotated[
     str | None,
-    typer.Argument(metavar="[STAGE]", callback=known_stage, autocompletion=_complete_stage, help="A stage by name."),
+    typer.Argument(metavar="STAGE", callback=known_stage, autocompletion=_complete_stage, help="A stage by name."),
 ]
 ThroughOption = Annotated[
     str | None,

@@ -36,7 +36,7 @@ def list_profiles(as_json: JsonOption = False) -> None:
 @profiles.command("show")
 def show_profile(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME|FILE]", help="Else the one of --profile.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="Else the one of --profile.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """A profile as it will be used: every value, defaults included."""

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="the train environment runs these")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from eagle3_backend.drafter.checks.vocabulary import map_findings  # noqa: E402
+from eagle3_backend.drafter.convert_directory import convert_directory  # noqa: E402
 from eagle3_backend.drafter.tensorfile import read_header, read_integers  # noqa: E402
 from eagle3_backend.findings import FindingError  # noqa: E402
 from eagle3_backend.stages import export, train, vocab  # noqa: E402
@@ -40,6 +41,16 @@ def test_both_layouts_hold_the_same_weights_under_their_own_names(exported) -> N
     assert {name.replace("midlayer.", "layers.0.") for name in flat} == set(nested)
     for name, tensor in flat.items():
         assert torch.equal(nested[name.replace("midlayer.", "layers.0.")], tensor)
+
+
+@pytest.mark.parametrize(("layout", "other"), [("flat", "nested"), ("nested", "flat")])
+def test_either_layout_converts_into_what_was_exported_as_the_other(exported, inputs, tmp_path, layout, other) -> None:
+    convert_directory(exported.output / layout, tmp_path / "out", other, target=inputs["target"])
+    configs = [json.loads((place / "config.json").read_text()) for place in (tmp_path / "out", exported.output / other)]
+    assert configs[0] == configs[1]
+    tensors = [load_file(place / "model.safetensors") for place in (tmp_path / "out", exported.output / other)]
+    assert tensors[0].keys() == tensors[1].keys()
+    assert all(torch.equal(tensors[0][name], tensor) for name, tensor in tensors[1].items())
 
 
 def test_weights_are_bf16_and_maps_keep_their_types(exported) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO, List, Optional, Protocol
+from typing import BinaryIO, List, Optional, Protocol, Tuple
 
 from eagle3_backend.findings import Finding, FindingError, error
 
@@ -61,8 +61,7 @@ class LocalFolder:
         return sorted(name for name in os.listdir(self._root) if name.isprintable())
 
     def size(self, name: str) -> int:
-        with self.open(name) as file:
-            return os.fstat(file.fileno()).st_size
+        return self._find(name)[1]
 
     def read(self, name: str, offset: int, length: int) -> bytes:
         with self.open(name) as file:
@@ -71,14 +70,10 @@ class LocalFolder:
 
     def open(self, name: str) -> BinaryIO:
         """The file, unbuffered. Raises as `size` does."""
-        place = self._place(name)
-        # To open a pipe would be to wait for whoever writes into it.
-        if not stat.S_ISREG(os.stat(place).st_mode):
-            message = f"{name} is no regular file."
-            raise FindingError(error("file_irregular", message, path=where(self, name)))
-        return open(place, "rb", buffering=0)
+        return open(self._find(name)[0], "rb", buffering=0)
 
-    def _place(self, name: str) -> str:
+    def _find(self, name: str) -> Tuple[str, int]:
+        """Where a file lies and its size, when it is one that may be read."""
         place = os.path.realpath(os.path.join(self._root, name))
         if not any(place.startswith(os.path.join(root, "")) for root in self._allowed):
             raise FindingError(
@@ -91,7 +86,11 @@ class LocalFolder:
                     fix="Put the file itself there, or name the directory that holds it.",
                 )
             )
-        return place
+        status = os.stat(place)
+        # To open a pipe would be to wait for whoever writes into it.
+        if not stat.S_ISREG(status.st_mode):
+            raise FindingError(error("file_irregular", f"{name} is no regular file.", path=where(self, name)))
+        return place, status.st_size
 
 
 def _blobs_of(root: str) -> Optional[str]:

@@ -104,6 +104,8 @@ class TestTraps:
         checkpoint.tensors = {**kept, **own}
         for engine in ("vllm", "sglang"):
             assert told(checkpoint, engine) == {}
+        whole = {**checkpoint.config, "q_lora_rank": None}
+        assert "q_lora_rank_missing" in {finding.code for finding in check(whole, "sglang")}
         checkpoint.layer["qk_nope_head_dim"] = 10
         finding = told(checkpoint)["config_size_mismatch"]
         assert (finding.path, finding.expected, finding.actual) == ("qk_nope_head_dim", 8, 10)
@@ -180,6 +182,11 @@ class TestPositions:
     def test_a_context_within_the_table(self, told, make):
         assert told(make(max_position_embeddings=128), context=100) == {}
 
+    def test_a_table_that_a_scaling_stretches(self, told, make):
+        rope = Rope(kind="linear", members={"factor": 4.0})
+        target = {"rope_scaling": {"type": "linear", "factor": 4.0}}
+        assert told(make(max_position_embeddings=128, rope=rope), "sglang", context=400, target=target) == {}
+
     def test_a_table_shorter_than_the_targets_where_no_context_is_named(self, told, make):
         finding = told(make("nested", max_position_embeddings=128))["max_position_too_short"]
         assert finding.path == "transformer_layer_config.max_position_embeddings"
@@ -238,6 +245,11 @@ class TestIds:
         checkpoint.config[IDS], checkpoint.config["eagle_config"][IDS] = [2, 6, 12], [1, 5, 11]
         assert told(checkpoint) == {}
         assert told(checkpoint, "sglang")["aux_layers_out_of_range"].actual == [1, 5, 11]
+
+    def test_one_stream_of_the_drafters_width_on_sglang(self, told, make):
+        checkpoint = make(aux_layers=(6,))
+        assert told(checkpoint) == {}
+        assert told(checkpoint, "sglang")["aux_count_unsupported"].actual == 1
 
     def test_no_ids_and_no_target(self, told, make):
         checkpoint = make("nested")

@@ -146,3 +146,11 @@ def test_the_host_of_installed_options_must_be_a_profiles():
     result = call("engines", "--host", "elsewhere", "--profile", "llama-3.1-8b-1x-h100")
     assert result.exit_code == 1
     assert "host_not_in_profile" in result.stderr
+
+
+def test_tokenizers_beside_both_are_compared(drafter, target):
+    for folder, number in ((drafter, 1), (target, 2)):
+        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": number}}}), encoding="utf-8")
+    result = call("check", drafter, "--target", target, "--engine", "vllm")
+    assert result.exit_code == 1
+    assert "tokenizer_mismatch" in result.stderr

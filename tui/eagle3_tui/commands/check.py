@@ -134,9 +134,21 @@ def _judge(engine: str, release: str, length: int, drafter: Model, target: Model
             target=target.config if target else None,
             inventory=drafter.inventory,
             context=length or None,
+            token_ids=_token_ids(drafter, target),
         )
     except ValueError as problem:
         raise typer.BadParameter(str(problem)) from None
+
+
+def _token_ids(drafter: Model, target: Model | None) -> tuple[dict[str, int], dict[str, int]] | None:
+    """Of the tokenizers beside both, where there are two."""
+    from eagle3_backend.drafter.tokenizers import token_ids
+
+    if drafter.folder is None or target is None or target.folder is None:
+        return None
+    drafts = token_ids(drafter.folder)
+    targets = token_ids(target.folder) if drafts is not None else None
+    return None if drafts is None or targets is None else (drafts, targets)
 
 
 def _tell(output: Output, files: Sequence[Finding], judged: dict[str, list[Finding]], releases: dict[str, str]) -> None:

@@ -13,17 +13,22 @@ from eagle3_tui.commands.output import Output
 
 if TYPE_CHECKING:
     from eagle3_backend.control import Control
+    from eagle3_backend.drafter.folder import Folder
     from eagle3_backend.drafter.inventory import Inventory
 
 
 @dataclass(frozen=True)
 class Model:
-    """A config and, where a directory was given, its weights. ``findings`` are those about the files."""
+    """A config and, where a directory was given, its weights. ``findings`` are those about the config file.
+
+    ``folder`` is the directory, where it is one of this machine.
+    """
 
     path: str
     config: dict[str, Any]
     inventory: Inventory | None
     findings: tuple[Finding, ...]
+    folder: Folder | None = None
 
 
 def open_models(choice: Choice, output: Output, *places: str) -> list[Model]:
@@ -60,9 +65,10 @@ def _local(place: str) -> Model:
     from eagle3_backend.drafter.inventory import read_inventory
 
     file = open_config(place)
-    folder = Path(place).expanduser()
-    inventory = read_inventory(LocalFolder(folder)) if folder.is_dir() else None
-    return Model(file.path, file.config, inventory, file.findings)
+    if not Path(place).expanduser().is_dir():
+        return Model(file.path, file.config, None, file.findings)
+    folder = LocalFolder(Path(place))
+    return Model(file.path, file.config, read_inventory(folder), file.findings, folder)
 
 
 def _model(answer: dict[str, Any]) -> Model:

@@ -52,6 +52,7 @@ CHECKS: Tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     architecture.check_verifier,
     architecture.check_layer_names,
     architecture.check_layer_count,
+    architecture.check_latent_attention,
     architecture.check_activation,
     architecture.check_window,
     shapes.check_heads,
@@ -67,6 +68,7 @@ CHECKS: Tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     embedding_head.check_draft_vocabulary,
     embedding_head.check_tied,
     vocabulary.check_vocab_size,
+    vocabulary.check_token_ids,
     vocabulary.check_maps_present,
     vocabulary.check_map_dtypes,
     vocabulary.check_maps,
@@ -96,10 +98,12 @@ def check(
     inventory: Optional[Inventory] = None,
     context: Optional[int] = None,
     environment: Optional[Mapping[str, str]] = None,
+    token_ids: Optional[Tuple[Mapping[str, int], Mapping[str, int]]] = None,
 ) -> List[Finding]:
     """Everything that is wrong with a drafter on one engine. ``config`` and ``target`` are the config.json of each.
 
-    ``version`` empty is the current release; ``context`` is the longest sequence that will be served, tokens. A config
+    ``version`` empty is the current release; ``context`` is the longest sequence that will be served, tokens;
+    ``token_ids`` are those of the tokenizers beside drafter and target (`tokenizers.token_ids`). A config
     that cannot be read is a finding as well. Raises ValueError for a version that is none.
     """
     try:
@@ -111,6 +115,7 @@ def check(
             inventory=inventory,
             context=context,
             environment=environment,
+            token_ids=token_ids,
         )
     except FindingError as problem:
         return [*(inventory.findings if inventory else ()), *problem.findings]

@@ -140,6 +140,18 @@ def check_layer_count(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def check_latent_attention(subject: Subject) -> Iterator[Finding]:
+    """SGLang builds its fused projection from the query's low rank part."""
+    mla = subject.drafter.mla
+    if mla is not None and not mla.q_lora_rank and not subject.can("full_rank_queries"):
+        yield error(
+            "q_lora_rank_missing",
+            f"{subject.release} builds latent attention only with queries of low rank, and stops without.",
+            path=subject.layer_path("q_lora_rank"),
+            fix="Serve this drafter with vLLM.",
+        )
+
+
 def check_activation(subject: Subject) -> Iterator[Finding]:
     """Every class of both engines knows SiLU only."""
     if subject.drafter.hidden_act != "silu":

@@ -46,6 +46,7 @@ def _vllm(subject: Subject) -> Iterator[Finding]:
 
 def _sglang(subject: Subject) -> Iterator[Finding]:
     """Only ``eagle_config``, with one added by a rule of the target's class."""
+    yield from _single_stream(subject)
     top, inner, layers = _named(subject), subject.reading.engine_ids, _layers(subject)
     if not inner:
         yield from _sglang_default(subject, top)
@@ -62,6 +63,20 @@ def _sglang(subject: Subject) -> Iterator[Finding]:
             fix="Serve this drafter with vLLM, or train one on earlier layers.",
         )
     yield from _two_lists(subject, top, inner)
+
+
+def _single_stream(subject: Subject) -> Iterator[Finding]:
+    """SGLang applies ``fc`` only where its input is wider than the drafter (`srt/models/llama_eagle3.py`)."""
+    drafter = subject.drafter
+    if subject.aux_count == 1 and drafter.hidden_size == drafter.target_hidden_size:
+        yield error(
+            "aux_count_unsupported",
+            f"The drafter reads one stream of its own width, for which {subject.release} leaves fc out without a word.",
+            path=subject.path("aux_layers"),
+            expected=">= 2",
+            actual=1,
+            fix="Serve this drafter with vLLM.",
+        )
 
 
 def _sglang_default(subject: Subject, top: Tuple[int, ...]) -> Iterator[Finding]:

@@ -47,8 +47,9 @@ def check_mrope(subject: Subject) -> Iterator[Finding]:
 
 def check_table(subject: Subject) -> Iterator[Finding]:
     """The position table has to reach as far as the context that is served."""
-    table, target = _table(subject), subject.target
-    native = target.max_position_embeddings if target else None
+    table, target, native = _table(subject), subject.target, None
+    if target is not None and target.max_position_embeddings:
+        native = _stretched(target.max_position_embeddings, target.rope)
     if subject.context is not None and table < subject.context:
         yield _too_short(subject, subject.context)
     elif subject.context is None and native and table < native:
@@ -83,7 +84,18 @@ def _too_short(subject: Subject, context: int) -> Finding:
 
 
 def _table(subject: Subject) -> int:
-    return subject.drafter.max_position_embeddings
+    return _stretched(subject.drafter.max_position_embeddings, subject.drafter.rope)
+
+
+def _stretched(positions: int, rotary: rope.Rope) -> int:
+    """Positions that a table covers; a scaling that does not name the original length stretches it.
+
+    As `get_context_length` in sglang `srt/utils/hf_transformers/common.py`.
+    """
+    factor = rotary.members.get("factor", 1)
+    if rotary.kind == "llama3" or "original_max_position_embeddings" in rotary.members:
+        factor = 1
+    return int(positions * factor) if isinstance(factor, (int, float)) else positions
 
 
 def _words(value: rope.Rope) -> str:

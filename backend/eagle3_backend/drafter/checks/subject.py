@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from eagle3_backend.drafter import capabilities
 from eagle3_backend.drafter.capabilities import CURRENT, IDS, DrafterClass, Version
@@ -15,6 +15,8 @@ from eagle3_backend.drafter.keys import LAYER
 from eagle3_backend.drafter.reading import NESTED, Reading, read_config
 from eagle3_backend.drafter.target import Target
 from eagle3_backend.drafter.tensorfile import Tensor
+
+TokenIds = Mapping[str, int]
 
 LAYER_NAME = re.compile(r"(?:midlayer|layers\.(?P<index>\d+))\.(?P<rest>.+)")
 _FIRST_LAYER = "layers.0."
@@ -27,7 +29,8 @@ class Subject:
     """A drafter, the engine that is to serve it, and the facts beside it.
 
     ``inventory`` None: only the config is known. ``context`` is the longest sequence that will be served, tokens;
-    ``environment`` holds the variables that the engine will be started with.
+    ``environment`` holds the variables that the engine will be started with. ``token_ids`` are those of the tokenizers
+    beside drafter and target, where both have one.
     """
 
     config: Mapping[str, Any]
@@ -38,6 +41,7 @@ class Subject:
     inventory: Optional[Inventory] = None
     context: Optional[int] = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    token_ids: Optional[Tuple[TokenIds, TokenIds]] = None
 
     @classmethod
     def of(
@@ -50,6 +54,7 @@ class Subject:
         inventory: Optional[Inventory] = None,
         context: Optional[int] = None,
         environment: Optional[Mapping[str, str]] = None,
+        token_ids: Optional[Tuple[TokenIds, TokenIds]] = None,
     ) -> Subject:
         """From the config.json of drafter and target. ``version`` empty is the current release.
 
@@ -64,6 +69,7 @@ class Subject:
             inventory,
             context,
             environment or {},
+            token_ids,
         )
 
     @property

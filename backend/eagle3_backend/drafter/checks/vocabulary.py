@@ -38,6 +38,22 @@ def check_vocab_size(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def check_token_ids(subject: Subject) -> Iterator[Finding]:
+    """Engines use the target's tokenizer; one beside the drafter tells what it was trained with."""
+    drafts, targets = subject.token_ids or ({}, {})
+    odd = next((token for token, number in drafts.items() if targets.get(token) != number), None)
+    if odd is not None:
+        yield error(
+            "tokenizer_mismatch",
+            f"The tokenizer beside the drafter gives {odd!r} the id {drafts[odd]}, the target's {targets.get(odd)}: "
+            "the drafter learnt other ids than it is fed.",
+            path="tokenizer.json",
+            expected=targets.get(odd),
+            actual=drafts[odd],
+            fix="Use a drafter that was trained for this target.",
+        )
+
+
 def check_maps_present(subject: Subject) -> Iterator[Finding]:
     """A reduced vocabulary needs ``d2t``; ``t2d`` is for trainers and converters."""
     drafter = subject.drafter

@@ -70,3 +70,9 @@ def laptop_at(tools: ModuleType) -> Iterator[Callable[..., Any]]:
     yield make
     for laptop in laptops:
         laptop.give_up()
+
+
+@pytest.fixture(scope="session")
+def sglang_environment() -> ModuleType:
+    """SGLang's argument parser beside vLLM."""
+    return load_support("sglang_environment")

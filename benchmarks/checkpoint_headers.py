@@ -1,4 +1,4 @@
-"""What it costs to list a sharded checkpoint of 100 000 tensors, and to rewrite a drafter: `checkpoint_headers.py`.
+"""What it costs to list and check a sharded checkpoint of 100 000 tensors, and to rewrite a drafter of 5.5 GB.
 
 Prints one JSON object. The checkpoint is sparse: its headers are real, its terabyte of weights takes no room. The
 drafter is 5.5 GB of real bytes; `shutil.copyfile` copies it in turn, as the measure of what a copy costs here.
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from eagle3_backend.drafter.checks import check
 from eagle3_backend.drafter.folder import LocalFolder
 from eagle3_backend.drafter.inspection import inspect
 from eagle3_backend.drafter.inventory import read_inventory
@@ -33,6 +34,20 @@ DRAFTER = {
     "d2t": ("int64", (163840,)),
 }
 """Shapes of a drafter of Kimi-K2 with a trained embedding and the full vocabulary."""
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "model_type": "llama",
+    "vocab_size": 163840,
+    "draft_vocab_size": 32000,
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 64,
+    "head_dim": 128,
+    "eagle_aux_hidden_state_layer_ids": [2, 30, 58],
+}
 
 Tensors = dict[str, tuple[str, tuple[int, ...]]]
 
@@ -102,9 +117,15 @@ def listing(folder: Path) -> dict[str, Any]:
         "inspection_cpu_seconds": min(
             seconds(lambda: inspect(LocalFolder(folder)), time.process_time) for _ in range(5)
         ),
+        "check_cpu_seconds": min(seconds(lambda: checked(folder), time.process_time) for _ in range(5)),
         "answer_bytes": len(json.dumps(inspect(LocalFolder(folder)).to_json())),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
+
+
+def checked(folder: Path) -> None:
+    """What `eagle3-tui check --engine vllm` does with the directory."""
+    check(CONFIG, "vllm", inventory=read_inventory(LocalFolder(folder)))
 
 
 def rewriting(folder: Path) -> dict[str, Any]:

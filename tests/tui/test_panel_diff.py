@@ -224,6 +224,12 @@ class TestChoosing:
             (tmp_path / f"{number:04}.json").touch()
         assert len(candidates.paths(f"{tmp_path}/")) == candidates.LISTED
 
+    @pytest.mark.parametrize(
+        "words", ["/no/such/folder/x", "/etc/passwd/x", "~nobody-of-that-name/x", "/\0", "/\ud800"]
+    )
+    def test_a_path_that_leads_nowhere_offers_itself_alone(self, words):
+        assert [one.path for one in candidates.paths(words)] == [words]
+
     def test_a_toml_file_is_a_profile_and_everything_else_a_drafter(self):
         assert candidates.typed("x/y.toml").kind == PROFILE
         assert candidates.typed("x/y").kind == candidates.typed("x/config.json").kind == DRAFTER
@@ -284,6 +290,21 @@ async def test_nasty_keys_and_values_leave_the_panel_whole(show, tmp_path, text,
                     assert segment.control is None
                     assert not [one for one in segment.text if ord(one) < 32 or 127 <= ord(one) < 160]
             await panel.press("enter", "tab")
+
+
+async def test_a_thousand_tensors_do_not_slow_the_keys(show, tmp_path):
+    """Only the rows in view are drawn: a key costs about as much as with twenty rows."""
+    experts = {f"expert_{number}": number for number in range(1200)}
+    left, right = write(tmp_path / "one", {**FLAT, **experts}), write(tmp_path / "two", FLAT)
+    async with show("train", (200, 60)) as panel:
+        await choose(panel, f"{left}/", f"{right}/")
+        table = panel.app.screen.query_one(DiffTable)
+        drawn = []
+        original = table._row
+        table._row = lambda *arguments: drawn.append(1) or original(*arguments)
+        await panel.press("equals_sign", "G", "equals_sign", "g")
+        assert 0 < len(drawn) < 8 * 60
+        assert len(table.rows) == 1200
 
 
 async def test_the_diff_fits_at_any_size(show):

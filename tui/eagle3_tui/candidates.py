@@ -101,7 +101,7 @@ def _listed(folder: Path, start: str) -> list[tuple[str, bool]]:
                 for entry in seen
                 if entry.name.startswith(start) and (start.startswith(".") or not entry.name.startswith("."))
             )
-    except OSError:
+    except (OSError, ValueError):
         return []
 
 

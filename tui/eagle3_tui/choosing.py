@@ -61,6 +61,7 @@ class Choosing:
         from eagle3_tui.screens.dialogs import MessageDialog
         from eagle3_tui.screens.diff import DiffScreen
 
+        self._panel.notice("reading both sides")
         try:
             left, right = await self._document(first), await self._document(second)
             target = await self._target() if "host" in (first.where, second.where) and first.kind == DRAFTER else None
@@ -72,6 +73,8 @@ class Choosing:
             words = f"{type(problem).__name__}: {clean(problem, 1000)}"
             self._panel.push_screen(MessageDialog("Engine fault", words=words))
             return
+        finally:
+            self._panel.notice("")
         screen = DiffScreen(comparison)
         if isinstance(self._panel.screen, DiffScreen):
             self._panel.switch_screen(screen)

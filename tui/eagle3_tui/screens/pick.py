@@ -97,7 +97,9 @@ class PickDialog(Dialog[Candidate]):
         self._typed, self._at = event.value, 0
         if candidates.is_path(self._typed):
             self._paths = [candidates.typed(self._typed)]
-            self.run_worker(partial(self._list, self._typed), thread=True, group="paths", exclusive=True)
+            self.run_worker(
+                partial(self._list, self._typed), thread=True, group="paths", exclusive=True, exit_on_error=False
+            )
         self.renew()
 
     def _list(self, typed: str) -> None:

@@ -53,7 +53,6 @@ class DiffTable(Picture, can_focus=True):
         self.everything = False
         self.at = 0
         self._top = 0
-        self.waiting = "nothing is compared yet: d chooses two drafters, profiles or runs"
 
     @property
     def rows(self) -> list[Line]:
@@ -88,23 +87,37 @@ class DiffTable(Picture, can_focus=True):
     def lines(self, width: int, height: int) -> list[Text]:
         rows = self.rows
         if self.part is None:
-            return wrapped(self.look, self.waiting, width - 2, "dim", " ")
+            return []
         sides = self._sides(width)
         if not rows:
             return [sides, *wrapped(self.look, "no difference; = shows what is the same", width - 2, "good", " ")]
-        drawn: list[Text] = []
-        group, at = "", 0
+        plan = self._plan(rows, height - 1)
         widths = _widths(rows, width)
-        headed = len(rows) + len({line.group for line in rows}) < height or self.everything
-        for index, line in enumerate(rows):
-            if headed and line.group != group:
-                group = line.group
-                heading = shorten(self.look.remote(clean(group or "top", 60)), width - 2, self.look.glyph("more"))
+        drawn = []
+        for entry in self._window(plan, height - 1):
+            if isinstance(entry, str):
+                heading = shorten(self.look.remote(clean(entry or "top", 60)), width - 2, self.look.glyph("more"))
                 drawn.append(self.look.line((f"  {heading}", "accent")))
-            if index == self.at:
-                at = len(drawn)
-            drawn.append(self.look.line(*self._row(line, index == self.at, widths)))
-        return [sides, *self._window(drawn, at, height - 1)]
+            else:
+                drawn.append(self.look.line(*self._row(rows[entry], entry == self.at, widths)))
+        return [sides, *drawn]
+
+    def _plan(self, rows: list[Line], height: int) -> list[str | int]:
+        """Headings and numbers of rows in their order; without headings where only they would make it too long."""
+        headed = self.everything or len(rows) + len({line.group for line in rows}) <= height
+        plan: list[str | int] = []
+        for index, line in enumerate(rows):
+            if headed and (index == 0 or line.group != rows[index - 1].group):
+                plan.append(line.group)
+            plan.append(index)
+        return plan
+
+    def _window(self, plan: list[str | int], height: int) -> list[str | int]:
+        """The stretch that holds the selected row, and its heading where it is the first below one."""
+        at = plan.index(min(self.at, len(self.rows) - 1))
+        top = min(max(self._top, at - height + 1), max(0, at - 1))
+        self._top = max(0, min(top, len(plan) - height))
+        return plan[self._top : self._top + height]
 
     def _sides(self, width: int) -> Text:
         """Which file is A and which is B, in half of a line each."""
@@ -116,12 +129,6 @@ class DiffTable(Picture, can_focus=True):
                 (_tail(self.look.remote(words), width // 2 - 5, self.look.glyph("more")), "dim"),
             ]
         return self.look.line(*pieces)
-
-    def _window(self, drawn: list[Text], at: int, height: int) -> list[Text]:
-        """The stretch that holds the selected row; its heading, too, at the top."""
-        top = min(max(self._top, at - height + 1), max(0, at - 1))
-        self._top = max(0, min(top, len(drawn) - height))
-        return drawn[self._top : self._top + height]
 
     def _row(self, line: Line, here: bool, widths: tuple[int, int, int]) -> list[Piece]:
         look, more = self.look, self.look.glyph("more")
@@ -152,8 +159,8 @@ class DiffTable(Picture, can_focus=True):
         if part is None or selected is None:
             self._select(0)
             return
-        place = part.lines.index(selected)
-        self._select(sum(1 for line in self.rows if part.lines.index(line) < place))
+        place = {id(line): index for index, line in enumerate(part.lines)}
+        self._select(sum(1 for line in self.rows if place[id(line)] < place[id(selected)]))
 
     def change(self, forward: bool) -> bool:
         """Select the next row that differs, or the one before; False where there is none."""

@@ -327,6 +327,21 @@ def test_the_tail_of_a_log_that_ends_with_a_newline_is_whole_lines(monkeypatch):
     assert CliRunner().invoke(app, ["logs", "train", "--tail", "2"]).stdout_bytes == b"two\nthree\n"
 
 
+def test_a_followed_log_goes_on_while_its_end_is_not_known(monkeypatch):
+    control, later = log_of(b"one\n"), log_of(b"one\ntwo\n")
+    states = [RunState.RUNNING, RunState.UNKNOWN, RunState.DONE]
+
+    def look():
+        state = states.pop(0)
+        if state is RunState.DONE:
+            monkeypatch.setattr(control, "submit", later.submit)
+        return Snapshot(stages=(StageView("train", "Training", state),))
+
+    monkeypatch.setattr(control, "snapshot", look)
+    monkeypatch.setattr(places, "open_control", lambda: control)
+    assert CliRunner().invoke(app, ["logs", "train", "--follow"]).stdout_bytes == b"one\ntwo\n"
+
+
 @pytest.fixture
 def box(tmp_path):
     profile = tmp_path / "box.toml"

@@ -70,6 +70,16 @@ def test_an_end_is_told_with_its_evidence(told):
     assert lines()[-1] == "train     failed  00:01:01  exit 137, SIGKILL"
 
 
+def test_what_a_link_brings_back_is_no_news(told):
+    progress, _, lines = told
+    for state in (RunState.RUNNING, RunState.UNKNOWN, RunState.RUNNING):
+        progress.show(picture(replace(TRAIN, state=state, done=None)))
+    assert lines() == ["train     running"]
+    progress.show(picture(replace(TRAIN, state=RunState.UNKNOWN)))
+    progress.show(picture(replace(TRAIN, state=RunState.DONE)))
+    assert lines()[-1].startswith("train     done")
+
+
 def test_a_finding_is_told_once_with_its_next_step(told):
     progress, _, lines = told
     found = error("loss_nan", "NaN.", path="train", actual=["a", "list"], fix="Lower the rate.")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from eagle3_backend.findings import FindingError
+from eagle3_backend.states import RunState
 from eagle3_tui.commands.campaign import (
     JsonOption,
     NoInputOption,
@@ -92,7 +93,8 @@ def logs(
         while True:
             # Looked at before reading: what was written until the attempt ended is then read for sure.
             view = control.snapshot().stage(stage)
-            ended = view is None or not view.state.is_active
+            # Unknown is a lost link or an orphan: neither has ended.
+            ended = view is None or not (view.state.is_active or view.state is RunState.UNKNOWN)
             offset = _copy_log(control, stage, attempt, offset, sys.stdout.buffer)
             if not follow or ended:
                 return

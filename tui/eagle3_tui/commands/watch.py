@@ -50,12 +50,15 @@ class Progress:
         states = self._states or {}
         for view in snapshot.stages:
             self._show_findings(view, silent=first and not view.state.is_active)
+            if view.state is RunState.UNKNOWN:
+                continue  # the link's line tells why; what comes back with it is no news
             news = states.get(view.name) != (view.state, view.attempt)
             worth_telling = view.state in _TOLD or (view.state.is_ended and not first)
             if news and worth_telling:
                 self._line(_state_line(view))
                 self._told = ""
-        self._states = {view.name: (view.state, view.attempt) for view in snapshot.stages}
+            states[view.name] = (view.state, view.attempt)
+        self._states = states
         running = next((view for view in snapshot.stages if view.state is RunState.RUNNING), None)
         if running is not None and running.done is not None:
             self._show_progress(_progress_line(running))

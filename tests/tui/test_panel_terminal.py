@@ -187,3 +187,22 @@ def test_a_panel_whose_terminal_is_gone_leaves_by_itself(terminal) -> None:
     panel.wait_for(lambda text: "● train     running" in text)
     panel.hang_up()
     assert panel.wait_for_exit() == 129
+
+
+def test_two_runs_side_by_side_need_no_colour(terminal) -> None:
+    panel = terminal(80, 24, NO_COLOR="1")
+    panel.wait_for(lambda text: "● train     running" in text)
+    panel.send("d")
+    panel.wait_for(lambda text: "▸" in text and "51c0" in text)
+    panel.send("attempt 1 8e07\r")
+    panel.wait_for(lambda text: "Compare with" in text and "51c0" in text)
+    panel.send("51c0\r")
+    shown = panel.wait_for(lambda text: "┏━ Diff" in text)
+    assert "▸ ● changed   parameters.learning_rate" in shown and "· harmless" in shown
+    panel.send("y")
+    panel.wait_for(lambda text: "copied" in text)
+    assert b"\x1b]52;c;" in bytes(panel.raw)
+    panel.send("\x1b")
+    panel.wait_for(lambda text: "┏━ Pipeline" in text)
+    panel.send("q")
+    assert panel.wait_for_exit() == 0

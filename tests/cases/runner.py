@@ -22,10 +22,13 @@ CHECKS = {
     "config_diff": "config_diff_check",
     "config_pair": "drafter_check",
     "convert": "convert_check",
+    "dataset": "dataset_check",
+    "hidden_states": "training_check",
     "host_plan": "host_plan_check",
     "log_render": "log_render_check",
     "log_diagnosis": "log_diagnosis_check",
     "log_metrics": "log_metrics_check",
+    "run_dir": "training_check",
     "serve_plan": "serve_plan_check",
     "ssh": "ssh_check",
 }

@@ -37,6 +37,11 @@ def test_losses_of_zero_are_told_only_when_there_was_never_another():
     assert read(bar(0, "1.0"), *zeros).diagnose().findings == ()
 
 
+def test_a_bar_that_shows_few_of_its_steps_stands_for_all_of_them():
+    assert read(bar(1, "0.00"), bar(80, "0.00")).diagnose().findings[0].code == "loss_zero_constant"
+    assert read(bar(80, "0.00")).diagnose().findings == ()
+
+
 def test_other_losses_are_not_the_loss():
     assert read("step 3 aux_loss=nan lossless=nan loss=2.5").diagnose().findings == ()
 

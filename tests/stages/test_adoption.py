@@ -286,7 +286,7 @@ def write_nameless(directory, ids):
         (write_cut, "shard_truncated"),
         (write_pointer, "lfs_pointer"),
         (write_nameless, "tensor_missing"),
-        (lambda directory, ids: write_states(directory, 0, ids, states(ids, slots=4)), "shard_seq_len_mismatch"),
+        (lambda directory, ids: write_states(directory, 0, ids, states(ids, slots=4)), "shard_shape_mismatch"),
         (lambda directory, ids: write_states(directory, 0, ids, states(ids[1:])), "shard_seq_len_mismatch"),
     ],
 )

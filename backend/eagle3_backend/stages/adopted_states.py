@@ -15,12 +15,11 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from eagle3_backend.drafter.tensorfile import TensorFile, read_header, read_integers
 from eagle3_backend.findings import Finding, FindingError, error
+from eagle3_backend.pipeline.state_files import read_state_file, shape_faults
 from eagle3_backend.stages.store import state_faults
 
 FILES = "hs_*.safetensors"
-FLOATS = ("bfloat16", "float16", "float32")
 
 
 class AdoptedStates:
@@ -49,31 +48,11 @@ class AdoptedStates:
 
     def _tokens(self, path: Path) -> bytes:
         """A file's tokens as a key. Raises FindingError for a file that is damaged or of another layout."""
-        header = read_header(path)
-        try:
-            ids = read_integers(header, "token_ids")
-            states = header.tensors["hidden_states"]
-        except KeyError as problem:
-            message = f"{path.name} has no tensor {problem} in the layout of hidden states."
-            raise FindingError(error("tensor_missing", message, path=path.name)) from problem
-        if states.dtype not in FLOATS:
-            raise FindingError(_codes(path, states.dtype))
-        self._check_shape(header, len(ids), states.shape)
-        return _key(ids)
-
-    def _check_shape(self, header: TensorFile, tokens: int, shape: tuple[int, ...]) -> None:
-        wanted = (tokens, *self._shape)
-        if shape != wanted:
-            raise FindingError(
-                error(
-                    "shard_seq_len_mismatch",
-                    f"{header.path.name}: states of shape {list(shape)} for {tokens} tokens, {self._shape[0]} layers "
-                    f"and a width of {self._shape[1]}.",
-                    path=header.path.name,
-                    expected=list(wanted),
-                    actual=list(shape),
-                )
-            )
+        file = read_state_file(path)
+        faults = shape_faults(file, *self._shape)
+        if faults:
+            raise FindingError(*faults)
+        return _key(file.token_ids)
 
     def find(self, ids: Sequence[int]) -> Path | None:
         """The file whose tokens are ``ids`` or go on from them: states do not depend on what follows."""
@@ -123,15 +102,4 @@ def foreign(states: AdoptedStates) -> Finding:
         path="stages.extract.adopt",
         actual=str(states.directory),
         fix="Adopt the conversations that these states were made from too; accept this to make all states here.",
-    )
-
-
-def _codes(path: Path, dtype: str) -> Finding:
-    return error(
-        "shard_dtype_mismatch",
-        f"{path.name} holds {dtype} codes, which are no states without their scales.",
-        path=path.name,
-        expected=list(FLOATS),
-        actual=dtype,
-        fix="Write the states out as bfloat16 with the tool that made them.",
     )

@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from eagle3_backend.pipeline.rows import CLOSING, answer_faults, reasoning_of
+
 SPLITS = ("train", "holdout")
 
 
@@ -66,17 +68,11 @@ def assistant_message(message: dict[str, Any]) -> dict[str, Any]:
 
 def reason_to_drop(message: dict[str, Any], finish_reason: str, keep_cut: bool) -> str:
     """Why an answer is no training row: ``empty_response``, ``reasoning_unclosed``, ``finish_reason_length``; or ""."""
-    content = message["content"]
-    if "<think>" in content and "</think>" not in content:
-        return "reasoning_unclosed"
-    if finish_reason == "length" and not keep_cut:
-        return "finish_reason_length"
-    if not content.rpartition("</think>")[2].strip():
-        return "empty_response"
-    return ""
+    allowed = ("finish_reason_length",) if keep_cut else ()
+    return next((fault for fault in answer_faults(message, finish_reason) if fault not in allowed), "")
 
 
 def mode_of(message: dict[str, Any]) -> str:
     """``thinking`` when the target reasoned before this answer, else ``plain``."""
-    reasoned = message.get("reasoning_content") or message.get("reasoning") or "</think>" in message["content"]
+    reasoned = reasoning_of(message) or CLOSING in message["content"]
     return "thinking" if reasoned else "plain"

@@ -23,6 +23,7 @@ from eagle3_backend.engines.plan import SERVED_NAME
 from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.parameters import GenerateParameters
+from eagle3_backend.pipeline.rows import judge_tokens
 from eagle3_backend.stages.adopted_answers import ADOPTED, AnswerRows, brings_answers, not_regenerated
 from eagle3_backend.stages.answers import (
     SPLITS,
@@ -282,6 +283,7 @@ class Generation:
                     fix="Look at dropped.jsonl and errors.jsonl in the stage's folder.",
                 )
             )
+        context.refuse(*judge_tokens(everything, bos=self.facts.get("bos")).findings)
         adopted = sum(row["finish_reason"] == ADOPTED for row in everything)
         if adopted:
             context.report(not_regenerated(adopted))

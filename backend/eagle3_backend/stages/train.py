@@ -20,6 +20,7 @@ from eagle3_backend.drafter.config import drafter_for
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.parameters import TrainParameters
+from eagle3_backend.pipeline.rows import MASK_COVERS_PROMPTS
 from eagle3_backend.stages import checkpoints
 from eagle3_backend.stages.checkpoints import Progress
 from eagle3_backend.stages.context import StageContext
@@ -44,8 +45,6 @@ FORM = (
     "norm_output",
 )
 """Parameters that, where they are set, give the drafter another form than the target's own layer."""
-MASK_COVERS_PROMPTS = 0.95
-"""Share of tokens written by the target above which the loss mask must be wrong."""
 MEASURE_EVERY = 8
 """Optimizer steps between two measurements of accuracy: they need the target's whole head, the loss does not."""
 MEASURED_ROWS = 512

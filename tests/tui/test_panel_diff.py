@@ -199,7 +199,7 @@ class TestChoosing:
         write(tmp_path / "two", {**FLAT, "hidden_size": 64})
         async with show("empty", (120, 40)) as panel:
             await choose(panel, f"{tmp_path}/one/", f"{tmp_path}/two/config.json")
-            assert "hidden_size" in panel.text() and "the tensors' shapes on vllm, sglang" in panel.text()
+            assert "hidden_size" in panel.text() and "tensor shapes on vllm, sglang" in panel.text()
 
     async def test_a_file_that_cannot_be_read_opens_a_message(self, show, tmp_path):
         write(tmp_path / "one", FLAT)

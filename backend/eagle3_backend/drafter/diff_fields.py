@@ -140,7 +140,7 @@ def aux_count(view: View) -> int:
     return len(ids) if isinstance(ids, list) and ids else DEFAULT_AUX_COUNT
 
 
-SHAPE = "the tensors' shapes"
+SHAPE = "tensor shapes"
 FLAG = "the norms"
 ATTENTION = "the attention"
 MODEL_OPTIMIZER = "written by Model-Optimizer; neither engine reads it"

@@ -65,7 +65,7 @@ class RawFile(Scroller):
             mark = look.glyph("here") if marked else " "
             words = shorten(look.remote(visible(line[:2000])), max(1, width - digits - 3), look.glyph("more"))
             rows.append(
-                look.line((f"{number + 1:>{digits}}{mark} ", "accent bold" if marked else "line"),
+                look.line((f"{number + 1:>{digits}}{mark} ", "accent bold" if marked else "dim"),
                           (words, "text bold" if marked else "text"))
             )  # fmt: skip
         return rows

@@ -28,7 +28,7 @@ def check_target_width(subject: Subject) -> Iterator[Finding]:
     width = target.hidden_size if target else None
     if width is None or drafter.target_hidden_size == width:
         return
-    if absent and (width_is_the_fault(subject) or "fc.weight" not in subject.tensors):
+    if _is_width_untold(subject):
         yield error(
             "target_hidden_size_missing",
             f"The drafter is {drafter.hidden_size} wide, its target {width}, and the config does not say so: "
@@ -51,8 +51,10 @@ def check_target_width(subject: Subject) -> Iterator[Finding]:
 
 def check_embedding(subject: Subject) -> Iterator[Finding]:
     """The target's embedding serves a drafter of its width; another width needs an embedding of its own."""
-    width = subject.target.hidden_size if subject.target else None
-    own = subject.drafter.hidden_size != (width or subject.drafter.target_hidden_size)
+    width = subject.drafter.target_hidden_size
+    if _is_width_untold(subject) and subject.target and subject.target.hidden_size:
+        width = subject.target.hidden_size
+    own = subject.drafter.hidden_size != width
     if own and subject.weights_known and _EMBEDDING not in subject.tensors:
         yield error(
             "embed_tokens_missing",
@@ -64,6 +66,12 @@ def check_embedding(subject: Subject) -> Iterator[Finding]:
         )
     elif not own and not subject.can("keeps_own_embedding"):
         yield from _embedding_replaced(subject)
+
+
+def _is_width_untold(subject: Subject) -> bool:
+    """Whether the config says no target_hidden_size and nothing tells that it means the drafter's own width."""
+    absent = "target_hidden_size" in subject.reading.absent
+    return absent and (width_is_the_fault(subject) or "fc.weight" not in subject.tensors)
 
 
 def _embedding_replaced(subject: Subject) -> Iterator[Finding]:

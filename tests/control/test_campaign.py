@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -262,6 +263,11 @@ def test_logs_and_metrics_are_answered_from_host_and_store(campaign, wait_until)
     assert answer["series"] == {"target/loss": [[0.0, 1.0], [1.0, 0.5], [2.0, 1 / 3], [3.0, 0.25]]}
     assert refused(campaign, control, Logs("bench")) == ["run_absent"]
     assert refused(campaign, control, Metrics("target", attempt=9)) == ["run_absent"]
+
+
+def test_the_dry_run_names_what_a_start_brings_from_the_laptop(campaign):
+    script = campaign.ask(campaign.control(), DryRun("prompts"))["script"]
+    assert re.search(r"^#   .*/\.eagle3/uploads/[0-9a-f]{64}/prompts\.jsonl$", script, re.MULTILINE)
 
 
 def test_the_dry_run_is_a_shell_script_of_what_is_not_fresh(campaign):

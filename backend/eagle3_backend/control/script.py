@@ -34,6 +34,9 @@ def _stage(workspace: str, spec: Mapping[str, Any]) -> list[str]:
         command = [*_assignments(engine["env"]), *map(shlex.quote, engine["argv"])]
         lines += ["# It starts its engine on a free port of the host, with what the stage adds:"]
         lines += [f"#   {_comment(' '.join(command))}"]
+    brought = [path for paths in spec["inputs"].values() if isinstance(paths, list) for path in paths]
+    if brought:
+        lines += ["# A start brings these files from the laptop first:", *(f"#   {_comment(path)}" for path in brought)]
     text = json.dumps(spec, indent=1, sort_keys=True, ensure_ascii=False)
     lines += [
         f"mkdir -p {shlex.quote(directory)}",

@@ -257,6 +257,10 @@ class TestArchitectures:
         found = row(diff.compare(FLAT, {**FLAT, "architectures": [name]}), "architectures")
         assert [effect.engine for effect in found.effects] == engines
 
+    def test_two_names_that_no_engine_knows_are_not_called_a_spelling(self):
+        names = [{**FLAT, "architectures": [name]} for name in ("OneForCausalLMEagle3", "OtherForCausalLMEagle3")]
+        assert kinds(diff.compare(*names)) == {"architectures": Kind.UNKNOWN}
+
     def test_two_names_of_one_nested_class_are_a_spelling(self):
         rows = diff.compare(NESTED, {**NESTED, "architectures": ["Eagle3Speculator"]})
         assert kinds(rows) == {"architectures": Kind.SPELLING}

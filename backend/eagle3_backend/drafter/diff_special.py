@@ -7,7 +7,7 @@ from typing import Any, Iterator, List, Mapping, Optional, Tuple
 
 from eagle3_backend.drafter.aux_layers import IDS, NESTED_IDS, default_layers, from_sglang
 from eagle3_backend.drafter.capabilities import CURRENT, NESTED_ARCHITECTURES, Version, class_of
-from eagle3_backend.drafter.diff_fields import BOTH, MISSING, Field, View
+from eagle3_backend.drafter.diff_fields import BOTH, MISSING, VLLM, Field, View
 from eagle3_backend.drafter.diff_rows import Effect, Kind, Row, Side, equal_kind, same, shared_path, side_of
 from eagle3_backend.drafter.keys import LAYER
 from eagle3_backend.drafter.rope import NEW, OLD, Rope, rope_of, same_rotation
@@ -31,29 +31,28 @@ SPECIAL = (ARCHITECTURES, MODEL_TYPE, THETA, SCALING, VLLM_IDS, SGLANG_IDS)
 
 def architecture_row(views: Views) -> Optional[Row]:
     """Which class each engine loads the file into: names differ more often than classes do."""
-    sides, loaded = [], []
-    for view in views:
-        written = view.at("architectures")
-        paths = () if written is MISSING else ("architectures",)
-        sides.append(Side(None if written is MISSING else written, None if written is MISSING else written, paths))
-        loaded.append({engine: _loaded(engine, view, written) for engine in BOTH})
-    left, right = sides
+    left, right = (side_of(ARCHITECTURES, view) for view in views)
     if not (left.paths or right.paths):
         return None
-    # SGLang has no reader for the nested layout, whatever the name says: that is the layout's difference.
-    asked = BOTH if views[0].nested == views[1].nested else ("vllm",)
-    effects = tuple(Effect("the class that is loaded", name) for name in asked if loaded[0][name] != loaded[1][name])
-    note = "" if len(asked) == len(BOTH) else "SGLang reads the flat layout only"
     path = shared_path(ARCHITECTURES, views, left, right)
-    kind = Kind.BREAKING if effects else Kind.SPELLING
-    if not effects and same(left.written, right.written):
-        kind = equal_kind(left, right)
-    return Row("architectures", "Kind", kind, left, right, path, effects, note)
+    # SGLang has no reader for the nested layout, whatever the name says: that is the layout's difference.
+    asked = BOTH if views[0].nested == views[1].nested else VLLM
+    loaded = {engine: [_loaded(engine, *pair) for pair in zip(views, (left, right))] for engine in asked}
+    effects = tuple(Effect("the class that is loaded", name) for name, pair in loaded.items() if pair[0] != pair[1])
+    if effects:
+        return Row("architectures", "Kind", Kind.BREAKING, left, right, path, effects)
+    if same(left.written, right.written):
+        return Row("architectures", "Kind", equal_kind(left, right), left, right, path)
+    if not any(loaded[name][0] for name in asked):
+        note = "neither engine knows either name"
+        return Row("architectures", "Kind", Kind.UNKNOWN, left, right, path, note=note)
+    note = "" if len(asked) == len(BOTH) else "SGLang reads the flat layout only"
+    return Row("architectures", "Kind", Kind.SPELLING, left, right, path, note=note)
 
 
-def _loaded(engine: str, view: View, written: Any) -> Optional[str]:
+def _loaded(engine: str, view: View, side: Side) -> Optional[str]:
     """The title of the class that an engine loads, None where it loads none."""
-    name = str(written[0]) if isinstance(written, list) and written else ""
+    name = str(side.written[0]) if isinstance(side.written, list) and side.written else ""
     if view.nested:
         if engine == "sglang":
             return None

@@ -113,22 +113,19 @@ def check_draft_vocabulary(subject: Subject) -> Iterator[Finding]:
     if subject.seen.get("draft_vocab_size") is not None:
         return
     rows = _head_rows(subject) or _truncated(subject)
-    stops = subject.engine == "sglang" and not subject.nested and not _is_null(subject, "draft_vocab_size")
     reduced = rows is not None and rows < drafter.vocab_size
-    if not reduced and not stops:
+    if _stops_without_size(subject):
+        consequence = "has no default for it and stops"
+    elif not reduced:
         return
-    if stops and not (subject.drafter_class and subject.drafter_class.attention == "mla"):
-        consequence = f"{subject.release} has no default for it and stops"
     elif subject.engine == "sglang":
-        consequence = f"{subject.release} uses the target's head of {drafter.vocab_size} rows in its place"
+        consequence = f"uses the target's head of {drafter.vocab_size} rows in its place"
     else:
-        consequence = f"{subject.release} builds a head for all {drafter.vocab_size} tokens and stops at these weights"
-    if not reduced and consequence.endswith("in its place"):
-        return
+        consequence = f"builds a head for all {drafter.vocab_size} tokens and stops at these weights"
     head = f"; the head has {rows} rows of {drafter.vocab_size}" if reduced else ""
     yield error(
         "draft_vocab_size_missing",
-        f"draft_vocab_size is not written: {consequence}{head}.",
+        f"draft_vocab_size is not written: {subject.release} {consequence}{head}.",
         path="draft_vocab_size",
         expected=rows or drafter.vocab_size,
         fix=f"Write draft_vocab_size: {rows or drafter.vocab_size}.",
@@ -160,6 +157,12 @@ def check_tied(subject: Subject) -> Iterator[Finding]:
 def _multiplies(subject: Subject) -> bool:
     known = subject.drafter_class
     return not (subject.engine == "sglang" and known is not None and known.attention == "mla")
+
+
+def _stops_without_size(subject: Subject) -> bool:
+    """SGLang's Llama class asks for the attribute itself; null is a value to it."""
+    flat = subject.engine == "sglang" and not subject.nested and not _is_null(subject, "draft_vocab_size")
+    return flat and not (subject.drafter_class and subject.drafter_class.attention == "mla")
 
 
 def _is_null(subject: Subject, key: str) -> bool:

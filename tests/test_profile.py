@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from eagle3_backend.agent.workspace import Workspace
 from eagle3_backend.findings import FindingError
 from eagle3_backend.pipeline.parameters import ABOVE_ZERO, AT_LEAST, ONE_OF
 from eagle3_backend.pipeline.stages import STAGES
@@ -80,6 +81,16 @@ def test_a_fault_in_one_table_hides_none_in_another(tmp_path):
 )
 def test_a_value_that_no_host_could_use_is_refused(tmp_path, text, path):
     assert [finding.path for finding in findings(tmp_path, text)] == [path]
+
+
+def test_every_file_name_gives_a_campaign_that_hosts_accept(tmp_path):
+    stems = ["mine", "my.model_2", "my model", "my-model", "мой профиль", "другой", "-x", ".x", "x" * 200]
+    for stem in stems:
+        (tmp_path / f"{stem}.toml").write_text(MINIMAL)
+    campaigns = [load(tmp_path / f"{stem}.toml").campaign for stem in stems]
+    assert campaigns[:2] == stems[:2] and len(set(campaigns)) == len(stems)
+    for campaign in campaigns:
+        Workspace(tmp_path).attempt(f"{campaign}-generate-{'0' * 16}", 1)
 
 
 def test_an_editors_byte_order_mark_is_no_fault(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import math
 import re
 import tomllib
@@ -75,11 +76,11 @@ class _Document(_Table):
 
 
 class Profile:
-    """A validated campaign. ``campaign`` is the file's stem and names the folder of its artifacts on the host."""
+    """A validated campaign. ``campaign``, from the file's stem, names the folder of its artifacts on the host."""
 
     def __init__(self, path: Path, document: _Document, parameters: dict[str, StageParameters]) -> None:
         self.path = path
-        self.campaign = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem)
+        self.campaign = _campaign(path.stem)
         self.host = document.host
         self.environments = document.environments
         self.target = document.target
@@ -138,6 +139,12 @@ class Profile:
         if unreadable:
             raise FindingError(*unreadable)
         return kinds, sources
+
+
+def _campaign(stem: str) -> str:
+    """The stem where a host can take it for a name of runs and folders; else what is left of it, and its hash."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.")[:100]
+    return name if name == stem else f"{name}-{hashlib.sha256(stem.encode()).hexdigest()[:6]}".lstrip("-")
 
 
 def _unreadable(path: Path, key: str, problem: OSError) -> Finding:

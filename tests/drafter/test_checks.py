@@ -251,6 +251,14 @@ class TestIds:
         assert told(checkpoint) == {}
         assert told(checkpoint, "sglang")["aux_count_unsupported"].actual == 1
 
+    def test_more_ids_than_fc_is_built_for(self, drafters):
+        config = drafters.checkpoint(replace(drafters.DRAFTER, aux_layers=(2, 5, 7, 9)), "nested").config
+        assert check(config, "vllm", target=drafters.TARGET) == []
+        del config["transformer_layer_config"]["num_aux_hidden_states"]
+        (finding,) = check(config, "vllm", target=drafters.TARGET)
+        assert (finding.code, finding.expected, finding.actual) == ("aux_count_mismatch", 4, 3)
+        assert finding.path == "transformer_layer_config.num_aux_hidden_states"
+
     def test_no_ids_and_no_target(self, told, make):
         checkpoint = make("nested")
         del checkpoint.config[IDS]

@@ -178,6 +178,15 @@ def one_stream_more(checkpoint, target):
     checkpoint.layer["num_aux_hidden_states"] += 1
 
 
+@fault("num_aux_hidden_states", "vllm")
+def stream_count_left_out(checkpoint, target):
+    """Engines then count the list under ``eagle_config``, else take three."""
+    checkpoint.layer.pop("num_aux_hidden_states")
+    listed = checkpoint.layer.get("eagle_config", {}).get(IDS)
+    if listed or len(checkpoint.config[IDS]) == 3 or checkpoint.layer["model_type"] == "qwen3":
+        return False
+
+
 @fault("rms_norm_eps")
 def no_epsilon(checkpoint, target):
     checkpoint.layer["rms_norm_eps"] = 0

@@ -33,6 +33,7 @@ def _vllm(subject: Subject) -> Iterator[Finding]:
     if top:
         yield from _judge(top, layers, IDS, top)
         yield from _two_lists(subject, top, inner)
+        yield from _miscounted(subject, top)
         return
     usual = default_layers(layers) if layers else ()
     if not inner or subject.nested:
@@ -63,6 +64,24 @@ def _sglang(subject: Subject) -> Iterator[Finding]:
             fix="Serve this drafter with vLLM, or train one on earlier layers.",
         )
     yield from _two_lists(subject, top, inner)
+    yield from _miscounted(subject, read)
+
+
+def _miscounted(subject: Subject, ids: Sequence[int]) -> Iterator[Finding]:
+    """Engines capture the streams of one list and size ``fc`` by another key; a wrong ``fc`` is told by its shape."""
+    count, columns = subject.aux_count, subject.fc_columns
+    told = any(finding.code == "aux_count_contradiction" for finding in subject.reading.findings)
+    fits = columns is None or columns == count * subject.drafter.target_hidden_size
+    if subject.drafter_class is not None and len(set(ids)) != count and fits and not told:
+        yield error(
+            "aux_count_mismatch",
+            f"The config names {len(set(ids))} aux layers, which {subject.release} captures, but it sizes fc for "
+            f"{count} and stops when they meet.",
+            path=subject.path("unnamed_aux_count"),
+            expected=len(set(ids)),
+            actual=count,
+            fix=f"Write num_aux_hidden_states: {len(set(ids))}.",
+        )
 
 
 def _single_stream(subject: Subject) -> Iterator[Finding]:

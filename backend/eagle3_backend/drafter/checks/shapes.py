@@ -81,10 +81,9 @@ def check_heads(subject: Subject) -> Iterator[Finding]:
 
 def check_fc_columns(subject: Subject) -> Iterator[Finding]:
     """``fc`` reads the aux streams side by side; engines size it by rules of their own."""
-    tensor = subject.tensors.get("fc.weight")
-    if tensor is None or len(tensor.shape) != 2 or not subject.drafter.aux_input or subject.quantised:
+    columns, width = subject.fc_columns, subject.drafter.target_hidden_size
+    if columns is None or not subject.drafter.aux_input or subject.quantised:
         return
-    columns, width = tensor.shape[1], _stream_width(subject)
     wanted = subject.aux_count * width
     if columns == wanted or width_is_the_fault(subject):
         return
@@ -104,14 +103,10 @@ def check_fc_columns(subject: Subject) -> Iterator[Finding]:
 
 def width_is_the_fault(subject: Subject) -> bool:
     """Whether ``fc`` fits streams as wide as the target, so that only target_hidden_size is missing or wrong."""
-    tensor, target = subject.tensors.get("fc.weight"), subject.target
-    if tensor is None or target is None or not target.hidden_size or len(tensor.shape) != 2:
+    target = subject.target
+    if target is None or not target.hidden_size or target.hidden_size == subject.drafter.target_hidden_size:
         return False
-    return target.hidden_size != _stream_width(subject) and tensor.shape[1] == subject.aux_count * target.hidden_size
-
-
-def _stream_width(subject: Subject) -> int:
-    return subject.drafter.target_hidden_size
+    return subject.fc_columns == subject.aux_count * target.hidden_size
 
 
 def _beside(subject: Subject) -> str:

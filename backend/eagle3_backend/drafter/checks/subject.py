@@ -145,6 +145,12 @@ class Subject:
                 return len(value) if isinstance(value, list) else int(value)
         return 3
 
+    @property
+    def fc_columns(self) -> Optional[int]:
+        """Columns of ``fc.weight``, None where it is not there or no matrix."""
+        tensor = self.tensors.get("fc.weight")
+        return tensor.shape[1] if tensor is not None and len(tensor.shape) == 2 else None
+
     @cached_property
     def tensors(self) -> Dict[str, Tensor]:
         """The tensors by the names of the flat layout; empty where only the config is known."""

@@ -6,7 +6,9 @@ import shlex
 import pytest
 
 from eagle3_backend.engines import launch
-from eagle3_backend.engines.plan import Wishes, explained, options_of, shell_line
+from eagle3_backend.engines.plan import OPERATORS, Wishes, explained, options_of, overridden, shell_line
+from eagle3_backend.engines.preflight import Launch, check
+from eagle3_backend.engines.targets import has_own_head
 from eagle3_backend.findings import FindingError
 
 
@@ -125,3 +127,59 @@ def test_options_are_read_from_any_spelling_of_a_command():
         "--e": -1,
         "--f": "[x",
     }
+
+
+class TestWithoutADrafter:
+    def test_lookup_drafts_the_same_chain_on_both_engines(self):
+        vllm, sglang = (options(launch.with_ngram(plan(engine), 3)) for engine in ("vllm", "sglang"))
+        assert vllm["--speculative-config"]["method"] == "ngram"
+        assert vllm["--speculative-config"]["num_speculative_tokens"] == 3
+        assert sglang["--speculative-algorithm"] == "NGRAM"
+        assert (sglang["--speculative-num-draft-tokens"], sglang["--speculative-ngram-max-bfs-breadth"]) == (4, 1)
+
+    def test_the_targets_own_head_drafts_the_same_chain_on_both_engines(self):
+        vllm, sglang = (options(launch.with_own_head(plan(engine), 2)) for engine in ("vllm", "sglang"))
+        assert vllm["--speculative-config"] == {"method": "mtp", "num_speculative_tokens": 2}
+        assert (sglang["--speculative-algorithm"], sglang["--speculative-num-steps"]) == ("NEXTN", 2)
+        assert sglang["--speculative-num-draft-tokens"] == 3
+
+    @pytest.mark.parametrize("engine", ["vllm", "sglang"])
+    def test_both_pass_the_preflight(self, engine):
+        for made in (launch.with_ngram(plan(engine), 3), launch.with_own_head(plan(engine), 3)):
+            assert check(Launch.of(made)) == []
+
+    def test_a_target_says_whether_it_brings_a_head(self):
+        assert has_own_head({"num_nextn_predict_layers": 1})
+        assert has_own_head({"text_config": {"mtp_num_hidden_layers": 1}})
+        assert not has_own_head({"num_nextn_predict_layers": 0, "num_hidden_layers": 4})
+
+
+class TestOperatorsOwnValues:
+    def test_a_value_is_replaced_where_it_stands_added_or_taken_out(self):
+        engine = drafted("vllm", trust_remote_code=True)
+        changed = overridden(
+            engine,
+            {
+                "--max-num-seqs": 8,
+                "--trust-remote-code": None,
+                "--enforce-eager": True,
+                "--served-model-name": ["a", "b"],
+            },
+        )
+        before, after = options(engine), options(changed)
+        assert (after["--max-num-seqs"], after["--enforce-eager"]) == (8, True)
+        assert after["--served-model-name"] == ["a", "b"]
+        assert "--trust-remote-code" not in after
+        assert [*before][:2] == [*after][:2]
+        assert changed["reasons"]["--max-num-seqs"] == OPERATORS
+        assert "--trust-remote-code" not in changed["reasons"]
+        assert options(engine) == before
+
+    def test_a_key_of_the_speculative_config_and_a_variable_are_changed_alone(self):
+        changed = overridden(drafted("vllm"), {"--speculative-config.kv_cache_dtype": "auto", "HF_HUB_OFFLINE": None})
+        assert options(changed)["--speculative-config"]["kv_cache_dtype"] == "auto"
+        assert options(changed)["--speculative-config"]["num_speculative_tokens"] == 3
+        assert "HF_HUB_OFFLINE" not in changed["env"]
+        back = overridden(changed, {"--speculative-config.kv_cache_dtype": None})
+        assert options(back) == options(drafted("vllm"))
+        assert overridden(changed, {"NCCL_DEBUG": "INFO"})["env"]["NCCL_DEBUG"] == "INFO"

@@ -103,6 +103,8 @@ def plans_of(engine, path):
             yield target, wishes, 0, server
             yield target, wishes, depth, drafting
             yield target, wishes, depth, launch.with_measurement(drafting, drafting=True)
+            yield target, wishes, 0, launch.with_ngram(server, depth)
+            yield target, wishes, 0, launch.with_own_head(server, depth)
             if engine == "vllm":
                 capture = [*layers, text["num_hidden_layers"]]
                 yield target, wishes, 0, launch.with_capture(server, capture, "/captures")

@@ -24,6 +24,16 @@ def with_drafter(
     return dict(PLANNERS[plan["engine"]].with_drafter(plan, drafter, depth, aux_layers, quantised))
 
 
+def with_ngram(plan: Plan, depth: int) -> Dict[str, Any]:
+    """The same server, drafting ``depth`` tokens from what was said before, without any drafter."""
+    return dict(PLANNERS[plan["engine"]].with_ngram(plan, depth))
+
+
+def with_own_head(plan: Plan, depth: int) -> Dict[str, Any]:
+    """The same server, drafting with the target's own multi-token head."""
+    return dict(PLANNERS[plan["engine"]].with_own_head(plan, depth))
+
+
 def with_capture(plan: Plan, layer_ids: Sequence[int], directory: str) -> Dict[str, Any]:
     """The same server, writing hidden states. Raises FindingError where the engine has no way to."""
     return dict(PLANNERS[plan["engine"]].with_capture(plan, layer_ids, directory))

@@ -94,6 +94,50 @@ class Builder:
         }
 
 
+def overridden(plan: Plan, options: Mapping[str, Any]) -> Dict[str, Any]:
+    """The plan with an operator's own values: a flag's value is replaced or added, True is a bare flag, None takes a
+    flag out. A dotted name is a key of a JSON value (``--speculative-config.kv_cache_dtype``); a name without dashes is
+    a variable of the environment."""
+    argv, env, reasons = list(plan["argv"]), dict(plan["env"]), dict(plan["reasons"])
+    for name, value in options.items():
+        if not name.startswith("--"):
+            env.pop(name, None)
+            if value is not None:
+                env[name] = str(value)
+        else:
+            flag, _, key = name.partition(".")
+            if key:
+                whole = options_of(argv).get(flag)
+                kept = {**(whole if isinstance(whole, dict) else {}), key: value}
+                value = {entry: held for entry, held in kept.items() if held is not None}
+            argv = _replaced(argv, flag, value)
+            name = flag
+        reasons.pop(name, None)
+        if value is not None:
+            reasons[name] = OPERATORS
+    return {**plan, "argv": argv, "env": env, "reasons": reasons}
+
+
+OPERATORS = "the operator's own value"
+
+
+def _replaced(argv: Sequence[str], flag: str, value: Any) -> List[str]:
+    """The command with this flag's words in the place of those it had, or at the end."""
+    words: List[str] = []
+    if value is True:
+        words = [flag]
+    elif value is not None:
+        values = value if isinstance(value, list) else [value]
+        words = [flag, *(compact(one) if isinstance(one, dict) else str(one) for one in values)]
+    if flag not in argv:
+        return [*argv, *words]
+    begin = end = argv.index(flag)
+    end += 1
+    while end < len(argv) and not argv[end].startswith("--"):
+        end += 1
+    return [*argv[:begin], *words, *argv[end:]]
+
+
 def compact(value: Any) -> str:
     """JSON without blanks, as a flag takes it."""
     return json.dumps(value, separators=(",", ":"))

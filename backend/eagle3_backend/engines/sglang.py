@@ -78,9 +78,7 @@ def with_drafter(
         "EAGLE takes the same drafter, ignores its head and accepts nothing (sgl-project/sglang#21272)",
     )
     plan.flag("--speculative-draft-model-path", drafter, "the drafter in the flat layout, the only one it reads")
-    plan.flag("--speculative-num-steps", depth, "drafted tokens a step")
-    plan.flag("--speculative-eagle-topk", 1, "a chain, as vLLM drafts it, and not a tree")
-    plan.flag("--speculative-num-draft-tokens", depth + 1, "the drafted tokens and the root, which SGLang counts too")
+    _chain(plan, depth)
     if not quantised:
         plan.flag(
             "--speculative-draft-model-quantization",
@@ -89,6 +87,32 @@ def with_drafter(
         )
     plan.expect(method="eagle3", depth=depth)
     return plan.plan()
+
+
+def with_ngram(engine: Plan, depth: int) -> Dict[str, Any]:
+    """The same server, drafting ``depth`` tokens by looking the last ones up in what was said before: no drafter."""
+    plan = Builder.of(engine)
+    plan.flag("--speculative-algorithm", "NGRAM", "drafts without a drafter: what one has to beat")
+    plan.flag("--speculative-num-draft-tokens", depth + 1, "the drafted tokens and the root, which SGLang counts too")
+    plan.flag("--speculative-ngram-max-bfs-breadth", 1, "a chain, as vLLM drafts it, and not a tree")
+    plan.expect(method="ngram")
+    return plan.plan()
+
+
+def with_own_head(engine: Plan, depth: int) -> Dict[str, Any]:
+    """The same server, drafting with the multi-token head that the target brings itself (`targets.has_own_head`)."""
+    plan = Builder.of(engine)
+    plan.flag("--speculative-algorithm", "NEXTN", "the target's own head: what a drafter has to beat")
+    _chain(plan, depth)
+    # SGLang resolves the name to the algorithm behind it before it tells its arguments.
+    plan.expect(method="eagle", depth=depth)
+    return plan.plan()
+
+
+def _chain(plan: Builder, depth: int) -> None:
+    plan.flag("--speculative-num-steps", depth, "drafted tokens a step")
+    plan.flag("--speculative-eagle-topk", 1, "a chain, as vLLM drafts it, and not a tree")
+    plan.flag("--speculative-num-draft-tokens", depth + 1, "the drafted tokens and the root, which SGLang counts too")
 
 
 def with_measurement(engine: Plan, *, drafting: bool) -> Dict[str, Any]:

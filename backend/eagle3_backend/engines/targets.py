@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet
+from typing import Any, Dict, FrozenSet, Mapping
 
 _VLLM = """
     AfmoeForCausalLM ApertusForCausalLM ArceeForCausalLM Cohere2MoeForCausalLM CwmForCausalLM DeepseekForCausalLM
@@ -46,6 +46,15 @@ SUPPORTS_EAGLE3: Dict[str, FrozenSet[str]] = {"vllm": frozenset(_VLLM.split()), 
 """Text-generating architectures whose class (or a class above it) gives hidden states of inner layers out
 (`SupportsEagle3` in vLLM, `set_eagle3_layers_to_capture` in SGLang), read from the model registries of the releases in
 `READ_VERSION`. Other releases differ: a name that is missing here can be accepted by hand."""
+
+
+_OWN_HEAD = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "n_predict")
+
+
+def has_own_head(target: Mapping[str, Any]) -> bool:
+    """Whether a target's config.json says that it brings layers that draft for it (multi-token prediction)."""
+    text = target.get("text_config") or target
+    return any(isinstance(text.get(key), int) and text[key] > 0 for key in _OWN_HEAD)
 
 
 def engines_for(architecture: str) -> Dict[str, bool]:

@@ -7,6 +7,8 @@ from typing import Any, Dict, Optional, Sequence
 from eagle3_backend.engines.plan import SERVED_NAME, Builder, Plan, Wishes, compact
 
 ENGINE = "vllm"
+LOOKUP, LOOKUP_MIN = 4, 2
+"""Tokens that are looked up: as many as these at first, down to these."""
 
 
 def plan_server(python: str, wishes: Wishes) -> Dict[str, Any]:
@@ -105,6 +107,29 @@ def with_drafter(
     plan.expect(method="eagle3", depth=depth)
     if aux_layers is not None:
         plan.expect(aux_layers=list(aux_layers))
+    return plan.plan()
+
+
+def with_ngram(engine: Plan, depth: int) -> Dict[str, Any]:
+    """The same server, drafting ``depth`` tokens by looking the last ones up in what was said before: no drafter."""
+    plan = Builder.of(engine)
+    speculative = {
+        "method": "ngram",
+        "num_speculative_tokens": depth,
+        "prompt_lookup_max": LOOKUP,
+        "prompt_lookup_min": LOOKUP_MIN,
+    }
+    plan.flag("--speculative-config", compact(speculative), "drafts without a drafter: what one has to beat")
+    plan.expect(method="ngram", depth=depth)
+    return plan.plan()
+
+
+def with_own_head(engine: Plan, depth: int) -> Dict[str, Any]:
+    """The same server, drafting with the multi-token head that the target brings itself (`targets.has_own_head`)."""
+    plan = Builder.of(engine)
+    speculative = {"method": "mtp", "num_speculative_tokens": depth}
+    plan.flag("--speculative-config", compact(speculative), "the target's own head: what a drafter has to beat")
+    plan.expect(method="mtp", depth=depth)
     return plan.plan()
 
 

@@ -15,6 +15,8 @@ STEPS = "--speculative-num-steps"
 TOPK = "--speculative-eagle-topk"
 TOKENS = "--speculative-num-draft-tokens"
 QUANTISATION = "--speculative-draft-model-quantization"
+CHAINS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
+"""Algorithms that draft step by step; others take their numbers from elsewhere."""
 CACHE = "--speculative-draft-kv-cache-dtype"
 
 
@@ -50,13 +52,14 @@ def check_algorithm(launch: Launch) -> Iterator[Finding]:
             actual=algorithm,
             fix="Name the algorithm that this drafter was made for.",
         )
-    if launch.option(*DRAFTER) is None and str(algorithm).upper() in ("EAGLE", "EAGLE3", "STANDALONE"):
+    if launch.option(*DRAFTER) is None and str(algorithm).upper() in ("EAGLE3", "STANDALONE"):
         yield error("drafter_path_missing", "No drafter is named.", path=DRAFTER[0], fix=f"{DRAFTER[0]} DIRECTORY")
 
 
 def check_numbers(launch: Launch) -> Iterator[Finding]:
     """Steps, top-k and draft tokens come together; at top-k 1 the tokens are the steps and the root."""
-    if launch.engine != "sglang" or not launch.drafts:
+    algorithm = str(launch.options.get(ALGORITHM, "EAGLE3")).upper()
+    if launch.engine != "sglang" or not launch.drafts or algorithm not in CHAINS:
         return
     steps, topk, tokens = (launch.options.get(name) for name in (STEPS, TOPK, TOKENS))
     if steps is None and (topk is not None or tokens is not None):

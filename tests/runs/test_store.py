@@ -116,6 +116,10 @@ def test_a_file_that_is_no_database_is_made_anew(tmp_path):
     store.close()
 
 
+def test_the_state_folder_is_its_owners_alone(store, tmp_path):
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_file_that_cannot_be_opened_is_an_error_of_the_system(tmp_path):
     (tmp_path / "runs.sqlite").mkdir()
     with pytest.raises(OSError, match=r"runs\.sqlite"):

@@ -55,7 +55,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         """Raises OSError when the file cannot be used: a read-only or full disk."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # journals and logs are their owner's affair
         self._path = path
         try:
             self._connection = self._connect()
@@ -172,6 +172,26 @@ class Store:
         for name, step, value in rows:
             found.setdefault(name, []).append((step, math.nan if value is None else value))
         return found
+
+    def clock(self, key: Key, count: int = 500) -> list[tuple[float, float]]:
+        """(step, host's wall time) of at most ``count`` metric lines, evenly spread, in step order."""
+        offsets = [
+            row[0]
+            for row in self._connection.execute(
+                f"SELECT l.offset {_OF_ATTEMPT} AND l.kind = 'metric' ORDER BY l.offset",
+                (key.workspace, key.run, key.attempt),
+            )
+        ]
+        if not offsets:
+            return []
+        picked = {offsets[place * (len(offsets) - 1) // max(1, count - 1)] for place in range(count)}
+        marks = ", ".join("?" * len(picked))
+        rows = self._connection.execute(
+            f"SELECT l.text, l.offset {_OF_ATTEMPT} AND l.offset IN ({marks})",
+            (key.workspace, key.run, key.attempt, *picked),
+        )
+        lines = (parse_line(text, offset) for text, offset in rows)
+        return sorted((values[0][1], line.t) for line in lines if (values := metric_values(line)))
 
     def attempts(self, workspace: str, run: str) -> list[int]:
         """Attempts of a run of which anything is stored, ascending."""

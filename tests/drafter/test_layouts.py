@@ -66,6 +66,13 @@ def test_the_nested_layout_needs_a_verifier_and_a_depth(packaging: Packaging) ->
         nested_config(CONFIG, packaging)
 
 
+def test_a_window_is_said_to_be_in_use_wherever_readers_look() -> None:
+    windowed = replace(CONFIG, layers=2, windows=(None, 2048))
+    for layer in (flat_config(windowed, PACKAGING), nested_config(windowed, PACKAGING)["transformer_layer_config"]):
+        assert layer["layer_types"] == ["full_attention", "sliding_attention"]
+        assert (layer["sliding_window"], layer["use_sliding_window"]) == (2048, True)
+
+
 def test_latent_attention_has_a_flat_layout_only() -> None:
     latent = replace(CONFIG, draft_class="deepseek", mla=MlaShape(24, 16, 8, 4, 8), head_dim=12)
     flat = flat_config(latent, PACKAGING)

@@ -128,7 +128,7 @@ def map_findings(d2t: Sequence[int], t2d: Optional[Sequence[int]], vocab_size: i
                 path="t2d",
                 expected=size,
                 actual=len(kept),
-                fix="Converting the drafter rebuilds t2d from d2t.",
+                fix="Store t2d anew; a conversion makes it from d2t where it is left out.",
             )
         )
     return found

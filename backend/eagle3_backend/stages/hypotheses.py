@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from eagle3_backend.drafter.aux_layers import default_layers
+from eagle3_backend.drafter.config import DrafterConfig
 from eagle3_backend.drafter.rope import Rope
 from eagle3_backend.stages.reference_drafter import ReferenceDrafter
 
@@ -70,7 +72,7 @@ def _norms(reference: ReferenceDrafter) -> Iterator[Hypothesis]:
             name,
             f"{'applies' if flag else 'ignores'} {name}",
             f"Write {name} = {str(not flag).lower()} explicitly; SGLang has no norm_before_residual at all.",
-            replace(reference, config=replace(config, **{name: flag})),
+            replace(reference, config=_flagged(config, name, flag)),
         )
     for name, prefix in (("norm_before_fc", "input_norm."), ("fc_norm", "fc_norm.")):
         if getattr(config, name):
@@ -80,8 +82,13 @@ def _norms(reference: ReferenceDrafter) -> Iterator[Hypothesis]:
                 name,
                 f"ignores {name}",
                 f"Write {name} = true at the top level of the config, norm_before_fc in eagle_config too.",
-                replace(reference, config=replace(config, **{name: False}), tensors=kept),
+                replace(reference, config=_flagged(config, name, False), tensors=kept),
             )
+
+
+def _flagged(config: DrafterConfig, name: str, flag: bool) -> DrafterConfig:
+    changes: dict[str, Any] = {name: flag}
+    return replace(config, **changes)
 
 
 def _rope(reference: ReferenceDrafter) -> Iterator[Hypothesis]:

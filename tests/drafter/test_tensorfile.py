@@ -164,6 +164,11 @@ def test_tensors_may_stand_in_any_order_and_be_empty(path, weights) -> None:
     assert set(read_header(path).tensors) == {"a", "b", "none"}
 
 
+def test_a_header_may_have_spaces_around_it(path, weights) -> None:
+    header = json.dumps({"a": entry("U8", [1], 0, 1)}, indent=1)
+    assert set(read_header(weights.raw(path, f"\n {header} \n".encode(), b"x")).tensors) == {"a"}
+
+
 def test_metadata_may_be_null(path, weights) -> None:
     header = json.dumps({"__metadata__": None, "a": entry("U8", [1], 0, 1)})
     assert read_header(weights.raw(path, header.encode(), b"x")).metadata == {}

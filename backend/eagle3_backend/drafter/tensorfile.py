@@ -69,8 +69,8 @@ Parse = Callable[[str, int, Read], Tuple[Dict[str, "Tensor"], Dict[str, str]]]
 class Tensor(NamedTuple):
     """One tensor: dtype as torch names it, shape, and the bytes [start, end) of the file that holds its values.
 
-    Without a place, or where its values do not lie in one piece, its start is its end. A named
-    tuple, as a checkpoint of a large mixture of experts has 100 000 of them.
+    Without a place, or where its values do not lie in one piece, its start is its end. A named tuple, as a checkpoint
+    of a large mixture of experts has 100 000 of them.
     """
 
     dtype: str
@@ -182,7 +182,7 @@ def size_of(dtype: str, shape: Sequence[int]) -> int:
 def _parse(text: bytes, fault: _Fault) -> Tuple[Dict[str, Any], Dict[str, str]]:
     """Entries and metadata of a header. A name that occurs twice is refused, since readers differ in which one wins."""
     # A tensor takes at least 15 bytes a bracket. What has more is no header, and parsed it would be many times as long.
-    if text[:1] != b"{" or text.count(b"[") + text.count(b"{") > len(text) // 15 + 8:
+    if text.count(b"[") + text.count(b"{") > len(text) // 15 + 8:
         fault("not_safetensors", "has no header of that format", "")
     twice: List[str] = []
 
@@ -197,6 +197,8 @@ def _parse(text: bytes, fault: _Fault) -> Tuple[Dict[str, Any], Dict[str, str]]:
         check_texts(text, header)
     except (ValueError, RecursionError) as problem:
         fault("not_safetensors", f"has no readable header ({_reason(problem)})", "")
+    if not isinstance(header, dict):
+        fault("not_safetensors", "has a header that is no JSON object", "")
     if twice:
         fault("tensor_duplicate", f"has {twice[0][:200]} twice", "Write the file again.", path=twice[0])
     metadata = header.pop("__metadata__", None) or {}

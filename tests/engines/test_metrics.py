@@ -164,3 +164,9 @@ def test_sglangs_server_tells_its_mean_length_once_it_has_drafted() -> None:
     assert sglang_server_length({"internal_states": [drafted, {"avg_spec_accept_length": 1.5}, {}]}) == 2.0
     assert sglang_server_length({"internal_states": [{"last_gen_throughput": 0.0}]}) is None
     assert sglang_server_length({}) is None
+
+
+def test_a_position_that_is_no_number_is_no_position() -> None:
+    odd = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="x"} 3.0\n'
+    odd += "vllm:spec_decode_num_accepted_tokens_per_pos_total 3.0\n"
+    assert drafting(parse(page(10, 30, 12, [8, 3, 1]) + odd)).by_position == (8, 3, 1)

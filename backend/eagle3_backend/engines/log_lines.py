@@ -12,6 +12,9 @@ from typing import Iterator, List
 MAX_LINE = 64 * 1024
 """Bytes of a line that are looked at; the rest of a longer one is passed over."""
 
+MAX_SEARCHED = 4096
+"""Characters of a line that patterns with several open ends are matched against."""
+
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff]")
 

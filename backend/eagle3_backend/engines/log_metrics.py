@@ -8,12 +8,12 @@ from typing import List, Optional, Tuple
 from eagle3_backend.engines.log_lines import LineReader
 from eagle3_backend.engines.metrics import Drafting
 
-_NUMBER = r"([\d.]+|nan)"
+_NUMBER = r"(?:\d+(?:\.\d+)?|nan)"
 _VLLM = re.compile(
     rf"SpecDecoding metrics: .*?Accepted: (\d+) tokens, Drafted: (\d+) tokens, "
-    rf"Per-position acceptance rate: ((?:{_NUMBER}(?:, )?)+)"
+    rf"Per-position acceptance rate: ({_NUMBER}(?:, {_NUMBER})*)"
 )
-_SGLANG = re.compile(r"Decode batch\b.*?#running-req: (\d+).*?accept len: ([\d.]+), accept rate: ([\d.]+)")
+_SGLANG = re.compile(r"Decode batch\b.*?#running-req: (\d+).*?accept len: (\d+\.?\d*), accept rate: (\d+\.?\d*)")
 
 STEPS_A_LINE = 40
 """Decode steps between two lines of SGLang, as it is shipped (--decode-log-interval)."""
@@ -50,7 +50,7 @@ class LogWindows:
         vllm = _VLLM.search(line)
         sglang = None if vllm else _SGLANG.search(line)
         if vllm:
-            rates = [float(rate) for rate in vllm.group(3).rstrip(", ").split(", ")]
+            rates = [float(rate) for rate in vllm.group(3).split(", ")]
             self._take(float(vllm.group(2)) / (self._depth or len(rates)), float(vllm.group(2)), float(vllm.group(1)))
             self._places += [0.0] * (len(rates) - len(self._places))
             for place, rate in enumerate(rates):

@@ -83,16 +83,16 @@ TOLD: Mapping[str, Tuple[Tuple[str, Pattern[str]], ...]] = {
     "vllm": (
         ("architectures", re.compile(r"Resolved architecture: (\w+)")),
         ("method", re.compile(r"SpeculativeConfig\(method='(\w+)'")),
-        ("depth", re.compile(r"SpeculativeConfig\(.*?num_spec_tokens=(\d+)\)")),
+        ("depth", re.compile(r"SpeculativeConfig\(.*?num_spec_tokens=(\d{1,9})\)")),
         ("aux_layers", re.compile(r"Using (?:Eagle3 )?auxiliary layers from [a-z ]+: [(\[]([\d, ]+)")),
         ("own_head", re.compile(r"(distinct lm_head weights)")),
-        ("cache_tokens", re.compile(r"KV cache size: ([\d,]+) tokens")),
+        ("cache_tokens", re.compile(r"KV cache size: (\d[\d,]{0,20}) tokens")),
     ),
     "sglang": (
         ("architectures", re.compile(r"Load weight end\b.*?type=(\w+)")),
         ("method", re.compile(r"speculative_algorithm'?[:=] ?'(\w+)'")),
-        ("depth", re.compile(r"speculative_num_steps'?[:=] ?(\d+)")),
-        ("cache_tokens", re.compile(r"#tokens: (\d+)")),
+        ("depth", re.compile(r"speculative_num_steps'?[:=] ?(\d{1,9})")),
+        ("cache_tokens", re.compile(r"#tokens: (\d{1,15})")),
     ),
 }
 """What an engine says that it took, by engine: name of the fact and the text that holds it."""

@@ -54,8 +54,8 @@ class Scrape:
 
     def positions(self) -> int:
         """How many draft positions the server reports: its depth, 0 without a drafter."""
-        numbers = (int(dict(pairs)["position"]) for name, pairs in self.samples if name == ACCEPTED_AT)
-        return max(numbers, default=-1) + 1
+        places = (dict(pairs).get("position", "") for name, pairs in self.samples if name == ACCEPTED_AT)
+        return max((int(place) for place in places if re.fullmatch("[0-9]{1,3}", place)), default=-1) + 1
 
 
 def parse(text: str) -> Scrape:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from eagle3_backend.engines.log_lines import LineReader
+from eagle3_backend.engines.log_lines import MAX_SEARCHED, LineReader
 from eagle3_backend.engines.log_rules import CAUSES, ECHOES, SERVING, START, TOLD, Cause
 from eagle3_backend.findings import Finding, error, warning
 
@@ -29,7 +29,7 @@ _PREFIX = re.compile(
     r"(?:\d\d-\d\d [\d:.]+ )?(?:\[[\w./]+:\d+\]\s*)?"  # vLLM: 11-29 17:33:22 [model.py:733]
 )
 _EXCEPTION = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)(?:: .*)?)$")
-_MEMORY = re.compile(r"avail(?:able)? mem=([\d.]+) GB")
+_MEMORY = re.compile(r"avail(?:able)? mem=(\d{1,9}(?:\.\d+)?) GB")
 
 
 def split_prefix(line: str) -> Tuple[str, str]:
@@ -94,8 +94,9 @@ class ServerLog:
         if not text:
             return False
         self.last_line = text[:MAX_TEXT]
-        begins = self._begins_phase(text)
         self._take_facts(text)
+        text = text[:MAX_SEARCHED]
+        begins = self._begins_phase(text)
         self._look_for_cause(level, text)
         if self._rules.ready in text:
             self.ready_marker = True
@@ -264,7 +265,7 @@ def _foreign(probe: Probe, served_model: str, port: Optional[int]) -> Finding:
 
 def _told(name: str, text: str) -> Any:
     if name == "aux_layers":
-        return [int(layer) for layer in re.findall(r"\d+", text)]
+        return [int(layer) for layer in re.findall(r"\d{1,9}", text)]
     if name == "own_head":
         return True
     return text.lower() if name == "method" else int(text.replace(",", ""))

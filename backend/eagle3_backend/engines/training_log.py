@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from eagle3_backend.engines.log_lines import LineReader
+from eagle3_backend.engines.log_lines import MAX_SEARCHED, LineReader
 from eagle3_backend.engines.log_rules import CAUSES, Cause
 from eagle3_backend.engines.server_log import MAX_TEXT, Diagnosis, split_prefix
 from eagle3_backend.findings import Finding, error, warning
@@ -19,7 +19,7 @@ ZERO_STEPS = 10
 """Losses of exactly zero in a row that are no chance."""
 
 _BAR = re.compile(r"^(?P<name>[^|%]*?):?\s*\d+%\|.*\|\s*(?P<done>\d+)/(?P<total>\d+) \[")
-_SPEED = re.compile(r"([\d.]+)s/it")
+_SPEED = re.compile(r"(\d{1,9}(?:\.\d+)?)s/it")
 _STEP = re.compile(r"['\"]?(?:global_)?step['\"]?\s*[:= ]\s*(\d+)", re.IGNORECASE)
 _LOSS = re.compile(
     r"(?<![\w.])['\"]?(?:train[_/])?loss['\"]?\s*[:= ]\s*'?([-+]?(?:nan|inf(?:inity)?|[\d.]+(?:e[-+]?\d+)?))", re.I
@@ -53,7 +53,7 @@ class TrainingLog:
 
     def feed(self, line: str) -> None:
         """Take one line, or one state of a progress bar, without its end."""
-        text = line.strip()
+        text = line.strip()[:MAX_SEARCHED]
         self.last_line = text[:MAX_TEXT]
         bar = _BAR.match(text)
         step = _STEP.search(text)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eagle3_backend.control.engine_options import options, surface_of
+from eagle3_backend.control.engine_options import check_launch, options, surface_of
 from eagle3_backend.findings import FindingError
 from eagle3_backend.profile import Environment
 
@@ -74,3 +74,18 @@ async def test_an_engine_that_is_not_there_is_refused(tmp_path, engine, identity
     with pytest.raises(FindingError) as raised:
         await options(Host(None, **identity), tmp_path, engine)
     assert raised.value.findings[0].code == code
+
+
+async def test_a_launch_is_checked_against_what_is_installed(tmp_path):
+    plan = {
+        "engine": "vllm",
+        "argv": ["python", "serve", "m", "--port", "eighty", "--prot", "1", "--max-model-len", "9"],
+    }
+    findings = await check_launch(Host(SURFACE), tmp_path, plan)
+    assert [(finding.code, finding.path) for finding in findings] == [
+        ("option_value_invalid", "--port"),
+        ("option_unknown", "--prot"),
+        ("option_removed", "--max-model-len"),
+    ]
+    good = {**plan, "argv": ["python", "serve", "m", "--port", "{port}"]}
+    assert await check_launch(Host(SURFACE), tmp_path, good) == []

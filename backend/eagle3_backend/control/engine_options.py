@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_backend.control.campaign import Campaign
-from eagle3_backend.engines.options import Surface, check_installation, surface_key
+from eagle3_backend.engines.options import Surface, check_installation, check_options, surface_key
+from eagle3_backend.engines.plan import Plan, options_of
 from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.pipeline import environments
 from eagle3_backend.serving.surfaces import SurfaceCache, packaged
@@ -43,6 +44,15 @@ async def options(campaign: Campaign, cache_dir: Path, engine: str) -> dict[str,
         "fields": [asdict(option) for option in surface.fields],
         "findings": [finding.to_json() for finding in findings],
     }
+
+
+async def check_launch(campaign: Campaign, cache_dir: Path, plan: Plan) -> list[Finding]:
+    """A launch plan against the options of its engine as installed; of an engine that did not tell them, against the
+    packaged ones. Raises as `options` does."""
+    answer = await options(campaign, cache_dir, plan["engine"])
+    told = [Finding.from_json(entry) for entry in answer["findings"]]
+    shipped = packaged(plan["engine"])
+    return [*told, *check_options(surface_of(answer), options_of(plan["argv"]), others=[shipped])]
 
 
 def surface_of(answer: dict[str, Any]) -> Surface:

@@ -22,8 +22,10 @@ from eagle3_backend.findings import FindingError
         ("DeepseekV3ForCausalLM", (2, 30, 58), (1, 29, 57), 61),
         ("KimiK25ForConditionalGeneration", (3, 30, 58), (3, 30, 58), 61),
         ("DeepseekV3ForCausalLM", (0, 30, 58), (0, 30, 58), 61),
+        ("GlmMoeDsaForCausalLM", (3, 39, 75), (3, 39, 75), 78),
         ("GptOssForCausalLM", (2, 12, 21), (1, 11, 20), 24),
         ("GptOssForCausalLM", (2, 12, 24), (1, 11, 23), 24),
+        ("Gemma3ForCausalLM", (2, 12, 24), (1, 11, 23), 24),
     ],
 )
 def test_sglang_gets_the_list_that_it_reads_as_these_layers(architecture, layers, written, n) -> None:
@@ -38,6 +40,12 @@ def test_sglang_gets_the_list_that_it_reads_as_these_layers(architecture, layers
 def test_layers_that_sglang_cannot_be_told_are_refused(architecture, layers, n) -> None:
     with pytest.raises(FindingError, match="aux_layers_inexpressible"):
         for_sglang(layers, architecture, n)
+
+
+@pytest.mark.parametrize("architecture", ["GptOssForCausalLM", "Gemma3ForCausalLM"])
+def test_older_releases_do_not_capture_the_last_layer(architecture) -> None:
+    with pytest.raises(FindingError, match="aux_layers_inexpressible"):
+        for_sglang((2, 12, 24), architecture, 24, (0, 5, 10))
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ class Counting:
     last_layer: bool = False
 
 
-_PLAIN = (Counting(),)
 _DEEPSEEK = (Counting(FROM_ONE, since=(0, 5, 14)), Counting())
+_GEMMA = (Counting(last_layer=True, since=(0, 5, 14)), Counting())
 
 SGLANG_COUNTING: Dict[str, Tuple[Counting, ...]] = {
     **dict.fromkeys(
@@ -42,17 +42,24 @@ SGLANG_COUNTING: Dict[str, Tuple[Counting, ...]] = {
             "BailingMoEForCausalLM",
             "BailingMoeForCausalLM",
             "BailingMoeV2ForCausalLM",
+            "Cosmos3ForConditionalGeneration",
             "ExaoneMoEForCausalLM",
             "ExaoneMoeForCausalLM",
             "Glm4MoeForCausalLM",
             "Glm5NextForConditionalGeneration",
-            "GlmMoeDsaForCausalLM",
             "IQuestCoderForCausalLM",
             "InternLM3ForCausalLM",
+            "InternS1ProForConditionalGeneration",
+            "InternS2MobiusForConditionalGeneration",
+            "InternS2PreviewForConditionalGeneration",
+            "Llama4ForCausalLM",
             "Llama4ForConditionalGeneration",
             "LlamaForCausalLM",
             "LongcatFlashForCausalLM",
+            "MellumForCausalLM",
             "MiniMaxM2ForCausalLM",
+            "Ministral3ForCausalLM",
+            "MistralForCausalLM",
             "Phi3ForCausalLM",
             "Qwen2ForCausalLM",
             "Qwen2MoeForCausalLM",
@@ -61,20 +68,15 @@ SGLANG_COUNTING: Dict[str, Tuple[Counting, ...]] = {
             "Qwen3MoeForCausalLM",
             "Qwen3NextForCausalLM",
             "Qwen3VLForConditionalGeneration",
+            "Qwen3VLMoeForConditionalGeneration",
             "Qwen3_5ForCausalLM",
+            "Qwen3_5ForConditionalGeneration",
             "Qwen3_5MoeForCausalLM",
+            "Qwen3_5MoeForConditionalGeneration",
+            "SarvamMoEForCausalLM",
+            "TeleFLMForCausalLM",
         ),
-        _PLAIN,
-    ),
-    **dict.fromkeys(
-        (
-            "Gemma3ForCausalLM",
-            "Gemma3ForConditionalGeneration",
-            "Gemma4ForCausalLM",
-            "Gemma4ForConditionalGeneration",
-            "MiniMaxM3SparseForCausalLM",
-        ),
-        (Counting(last_layer=True),),
+        (Counting(),),
     ),
     **dict.fromkeys(
         (
@@ -82,15 +84,30 @@ SGLANG_COUNTING: Dict[str, Tuple[Counting, ...]] = {
             "DeepseekV3ForCausalLM",
             "DeepseekV32ForCausalLM",
             "Glm4MoeLiteForCausalLM",
+            "GlmMoeDsaForCausalLM",
             "KimiK25ForConditionalGeneration",
-            "KimiK2ForCausalLM",
+            "MistralLarge3ForCausalLM",
         ),
         _DEEPSEEK,
     ),
-    "GptOssForCausalLM": (Counting(BELOW_LAST, since=(0, 5, 23), last_layer=True), Counting(last_layer=True)),
-    "MiniMaxM3SparseForConditionalGeneration": (Counting(default_shift=1),),
+    **dict.fromkeys(
+        (
+            "Gemma3ForCausalLM",
+            "Gemma3ForConditionalGeneration",
+            "Gemma4ForCausalLM",
+            "Gemma4ForConditionalGeneration",
+            "Gemma4UnifiedForConditionalGeneration",
+        ),
+        _GEMMA,
+    ),
+    "GptOssForCausalLM": (Counting(BELOW_LAST, since=(0, 5, 23), last_layer=True), Counting()),
+    "MiniMaxM3SparseForCausalLM": (Counting(last_layer=True),),
+    "MiniMaxM3SparseForConditionalGeneration": (Counting(default_shift=1, last_layer=True),),
 }
-"""By the target's architecture, newest rule first (sgl-project/sglang#25454, sgl-project/sglang#32334)."""
+"""By the target's architecture, newest rule first (sgl-project/sglang#25454, sgl-project/sglang#32334).
+
+A class that has no ``set_eagle3_layers_to_capture`` of its own counts as the class that it derives from.
+"""
 
 
 def counting_of(architecture: str, version: Optional[Tuple[int, ...]] = None) -> Counting:
@@ -98,7 +115,7 @@ def counting_of(architecture: str, version: Optional[Tuple[int, ...]] = None) ->
 
     ``version`` None is the newest release.
     """
-    rules = SGLANG_COUNTING.get(architecture, _PLAIN)
+    rules = SGLANG_COUNTING.get(architecture, (Counting(),))
     return next(rule for rule in rules if version is None or version >= rule.since)
 
 

@@ -130,7 +130,7 @@ def alarms(checkpoint: Any, engine: str, target: dict[str, Any]) -> list[Finding
 
 
 def names(finding: Finding, field: str) -> bool:
-    return field in finding.path or field in finding.message
+    return any(field in text for text in (finding.path, finding.message, finding.fix))
 
 
 @pytest.mark.parametrize(("layout", "engine"), SUITABLE)

@@ -25,17 +25,14 @@ class Rows:
     Row j of a conversation has the hidden state g[j] and the start token x[j+1]. All N rows give keys and values at
     step 0; the M ``used`` ones draft.
 
-    ``aux`` [N, A*Ht], ``start_tokens`` [N], ``positions`` [N] (j), ``slots`` [N]: place in a grid of ``documents`` by
-    ``longest`` where attention happens; ``used`` [M]: indices into N; ``tokens`` [K, M]: the token that step k takes
-    in, x[j+1+k].
+    ``aux`` [N, A*Ht], ``start_tokens`` [N], ``positions`` [N] (j), ``documents``: how many rows each conversation has;
+    ``used`` [M]: indices into N; ``tokens`` [K, M]: the token that step k takes in, x[j+1+k].
     """
 
     aux: Tensor
     start_tokens: Tensor
     positions: Tensor
-    slots: Tensor
-    documents: int
-    longest: int
+    documents: tuple[int, ...]
     used: Tensor
     tokens: Tensor
 
@@ -160,9 +157,9 @@ class Drafter(nn.Module):
         hidden = self.fc(self.normed_aux(rows.aux) / self.aux_scale).to(self.norm.weight.dtype)
         inputs, residual = layer.inputs(self._embed(rows.start_tokens), hidden)
         key, value = self._keys_values(inputs, rows.positions)
-        key, value = self._grid(key, rows.slots, rows), self._grid(value, rows.slots, rows)
+        key, value = (entry.transpose(0, 1)[None] for entry in (key, value))
         residual, inputs = residual[rows.used], inputs[rows.used]
-        positions, slots = rows.positions[rows.used], rows.slots[rows.used]
+        positions = rows.positions[rows.used]
         own_keys: list[Tensor] = []
         own_values: list[Tensor] = []
         outputs = []
@@ -170,12 +167,12 @@ class Drafter(nn.Module):
             if step:
                 inputs, residual = layer.inputs(self._embed(rows.tokens[step]), hidden)
                 own_key, own_value = self._keys_values(inputs, positions + step)
-                own_keys.append(self._grid(own_key, slots, rows))
-                own_values.append(self._grid(own_value, slots, rows))
+                own_keys.append(_among_all(own_key, rows))
+                own_values.append(_among_all(own_value, rows))
             query = self.rotary(attention.q_proj(inputs).unflatten(-1, (attention.heads, -1)), positions + step)
-            attended = ttt_attention(self._grid(query, slots, rows), key, value, own_keys, own_values)
-            attended = attended.transpose(1, 2).flatten(0, 1)[slots].flatten(1)
-            hidden = layer.outputs(residual, attended)
+            queries = _among_all(query, rows)
+            attended = ttt_attention(queries, key, value, own_keys, own_values, documents=rows.documents)
+            hidden = layer.outputs(residual, attended[0].transpose(0, 1)[rows.used].flatten(1))
             outputs.append(self.norm(hidden))
             if self.config.norm_output:
                 hidden = outputs[-1]
@@ -204,12 +201,11 @@ class Drafter(nn.Module):
         key = self.rotary(attention.k_proj(inputs).unflatten(-1, (attention.kv_heads, -1)), positions)
         return key, attention.v_proj(inputs).unflatten(-1, (attention.kv_heads, -1))
 
-    def _grid(self, states: Tensor, slots: Tensor, rows: Rows) -> Tensor:
-        """[rows, heads, size] to [documents, query heads, longest, size], zeros where no row lies."""
-        attention = self.midlayer.self_attn
-        grid = states.new_zeros(rows.documents * rows.longest, *states.shape[1:]).index_copy(0, slots, states)
-        grid = grid.view(rows.documents, rows.longest, *states.shape[1:]).transpose(1, 2)
-        return grid.repeat_interleave(attention.heads // states.shape[1], 1)
+
+def _among_all(states: Tensor, rows: Rows) -> Tensor:
+    """States [M, heads, size] of the used rows as [1, heads, N, size], zeros at the others."""
+    everywhere = states.new_zeros(len(rows.positions), *states.shape[1:]).index_copy(0, rows.used, states)
+    return everywhere.transpose(0, 1)[None]
 
 
 def load_drafter(config: DrafterConfig, embedding: Tensor, tensors: Mapping[str, Tensor]) -> Drafter:

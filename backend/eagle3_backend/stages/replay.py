@@ -112,9 +112,7 @@ def _rows(tokens: Tensor, aux: Tensor, first: int, depth: int) -> Rows:
         aux=aux[:count],
         start_tokens=tokens[1:],
         positions=places,
-        slots=places,
-        documents=1,
-        longest=count,
+        documents=(count,),
         used=used,
         tokens=tokens[later],
     )

@@ -66,16 +66,14 @@ def conversation(stored: Row, steps: int) -> Conversation:
 def batch_of(conversations: Sequence[Conversation]) -> Batch:
     """Pack conversations that each have at least one used row; rows after the last used one are left out."""
     counts = [int(entry.used[-1]) + 1 for entry in conversations]
-    longest, steps = max(counts), len(conversations[0].valid)
-    pieces: dict[str, list[Tensor]] = {name: [] for name in ("aux", "start", "positions", "slots", "used", "tokens")}
+    steps = len(conversations[0].valid)
+    pieces: dict[str, list[Tensor]] = {name: [] for name in ("aux", "start", "positions", "used", "tokens")}
     start = 0
-    for document, (entry, count) in enumerate(zip(conversations, counts, strict=True)):
+    for entry, count in zip(conversations, counts, strict=True):
         tokens = entry.stored.token_ids.long()
-        positions = torch.arange(count)
         pieces["aux"].append(entry.stored.aux[:count])
         pieces["start"].append(tokens[1 : count + 1])
-        pieces["positions"].append(positions)
-        pieces["slots"].append(positions + document * longest)
+        pieces["positions"].append(torch.arange(count))
         pieces["used"].append(entry.used + start)
         later = entry.used + 1 + torch.arange(steps)[:, None]
         pieces["tokens"].append(tokens[later.clamp(max=len(tokens) - 1)])
@@ -84,9 +82,7 @@ def batch_of(conversations: Sequence[Conversation]) -> Batch:
         aux=torch.cat(pieces["aux"]),
         start_tokens=torch.cat(pieces["start"]),
         positions=torch.cat(pieces["positions"]),
-        slots=torch.cat(pieces["slots"]),
-        documents=len(conversations),
-        longest=longest,
+        documents=tuple(counts),
         used=torch.cat(pieces["used"]),
         tokens=torch.cat(pieces["tokens"], 1),
     )

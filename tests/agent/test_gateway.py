@@ -228,3 +228,13 @@ def test_a_splitter_holds_no_more_than_a_frame():
     found = [line for _ in range(64) for line in splitter.feed(b"x" * (1 << 16))]
     assert found == [None]
     assert splitter.feed(b"tail of it\nnext\n") == [b"next"]
+
+
+def test_processes_are_told_with_owner_and_attempt(gateway, stages):
+    spec = stages.spec("a", "print('up', flush=True); time.sleep(600)", stage="train")
+    gateway.start(spec)
+    gateway.wait_for(spec["run"], "running")
+    listed = gateway.request("processes")["processes"]
+    ours = [entry for entry in listed if entry["run"] == spec["run"]]
+    assert ours and all(entry["attempt"] == 1 and entry["memory"] > 0 and entry["user"] for entry in ours)
+    gateway.request("stop", run=spec["run"], attempt=1)

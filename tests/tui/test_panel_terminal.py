@@ -115,7 +115,11 @@ def test_keys_and_screen_in_a_real_terminal(terminal) -> None:
     shown = panel.wait_for(lambda text: "● train     running" in text and "q quit" in text)
     lines = shown.split("\n")
     assert lines[0].startswith(" eagle3-tui ▸ h200-a ● live")
-    assert lines[1].startswith("┏━ Pipeline") and lines[-1].startswith(" s start")
+    assert (
+        lines[1].startswith(" ✓ nothing waits")
+        and lines[2].startswith("┏━ Pipeline")
+        and lines[-1].startswith(" s start")
+    )
     panel.send("\r")
     panel.wait_for(lambda text: "max_position_too_short" in text)
     panel.send("\x1b")

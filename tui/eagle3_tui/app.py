@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.text import Text
-from textual.app import App
 from textual.message import Message
 from textual.screen import Screen
 
@@ -20,22 +19,24 @@ from eagle3_backend.control.snapshot import Snapshot, Started
 from eagle3_backend.findings import FindingError
 from eagle3_backend.states import LinkState
 from eagle3_tui import rules
+from eagle3_tui.alerts import Alerts
 from eagle3_tui.bindings import bindings
+from eagle3_tui.deeds import Deeds
 from eagle3_tui.hangup import leave_on_signals, leave_with_terminal
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.screens.dashboard import Dashboard
 from eagle3_tui.source import Source
-from eagle3_tui.text import clean, size
+from eagle3_tui.text import clean
 from eagle3_tui.theme import PALETTES, Look
 from eagle3_tui.theme.textual_theme import themes
-from eagle3_tui.widgets.prompt import Prompt
+from eagle3_tui.widgets.logpane import words_of
 
 PULL_SECONDS = 0.1
 """How often the newest snapshot is asked for; a repaint follows only when its version changed."""
+RATES = (10.0, 4.0, 2.0, 1.0, 0.5, 0.0)
+"""Redraws a second to choose from: at most so many, and only when something is new; 0 is a pause."""
 NOTICE_SECONDS = 5.0
 QUIT_SECONDS = 2.0
-COPY_LIMIT = 1_000_000
-"""Bytes that are handed to a terminal's clipboard at most."""
 
 Then = Callable[[Any], None]
 
@@ -59,7 +60,7 @@ class Answered(Message):
         self.refused = refused
 
 
-class Panel(App[None], inherit_bindings=False):
+class Panel(Deeds, inherit_bindings=False):
     """Only routes: screens draw, `source` works."""
 
     CSS_PATH = Path(__file__).parent / "theme" / "panel.tcss"
@@ -75,6 +76,7 @@ class Panel(App[None], inherit_bindings=False):
         *,
         ascii_only: bool = False,
         autostart: str = "",
+        readonly: bool = False,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -83,12 +85,17 @@ class Panel(App[None], inherit_bindings=False):
         self.picture = Snapshot()
         self.look = Look(PALETTES["eagle-dark"], ascii_only)
         self.wall, self.monotonic = wall, monotonic
+        self.readonly = readonly
+        self.seen_events = 0.0
+        """Wall time of the newest event that the operator has looked at."""
         self.message: tuple[str, str] = ("", "text")
         self._open = Open(profile, settings)
         self._autostart = autostart
         self._message_until = 0.0
         self._interrupted = -QUIT_SECONDS
         self._asked_about = ""
+        self._alerts = Alerts()
+        self._rate, self._pulled = 0, 0.0
         for theme in themes():
             self.register_theme(theme)
         self.theme = "eagle-dark"
@@ -112,13 +119,24 @@ class Panel(App[None], inherit_bindings=False):
     def pull(self) -> None:
         """Draw the newest snapshot, if it is new."""
         snapshot = self.source.snapshot()
-        if snapshot.version == self.picture.version:
+        if snapshot.version == self.picture.version or not self._due():
             return
         self.picture = snapshot
         for screen in self._visible():
             screen.show(snapshot)
+        for words, role in self._alerts.observe(snapshot, self.monotonic()):
+            self.bell()
+            self.notice(words, role)
         self._ask_about_host(snapshot)
         self._start_once(snapshot)
+
+    def _due(self) -> bool:
+        """Whether the chosen rate wants a new picture now."""
+        rate, now = RATES[self._rate], self.monotonic()
+        due = self._rate == 0 or (rate > 0 and now - self._pulled >= 1 / rate)
+        if due:
+            self._pulled = now
+        return due
 
     def _visible(self) -> list[PanelScreen]:
         """The screen that is seen, under dialogs too."""
@@ -147,6 +165,21 @@ class Panel(App[None], inherit_bindings=False):
         self._message_until = self.monotonic() + NOTICE_SECONDS
         self._hint()
 
+    def refuses_acts(self, act: str) -> bool:
+        """Say so when the panel was opened to look only."""
+        if self.readonly:
+            self.notice(f"cannot {act}: the panel was opened with --readonly", "warn")
+        return self.readonly
+
+    def refused_by_the_way(self, problem: BaseException) -> None:
+        self.notice(words_of(problem), "warn")
+
+    def open_profile(self, profile: Path) -> None:
+        """Work on another profile; what runs on the host before goes on."""
+        self._open = replace(self._open, profile=profile)
+        self._asked_about = ""
+        self.ask(self._open, f"opened {profile.stem}")
+
     def ask(self, command: Command, words: str = "") -> None:
         """Send a command; ``words`` are said when it was carried out, and a refusal opens its dialog."""
         outcome = self.source.submit(command)
@@ -156,25 +189,6 @@ class Panel(App[None], inherit_bindings=False):
         """Ask a question by the way: ``then`` hears the answer, ``refused`` what stands against it; no dialog."""
         outcome = self.source.submit(command)
         outcome.add_done_callback(lambda done: self.post_message(Answered(command, "", done, then, refused)))
-
-    def ask_line(self, label: str, text: str, then: Callable[[str], None], hint: str = "") -> None:
-        """Let the operator type one line on the screen that is seen."""
-        screen = self.screen
-        if isinstance(screen, PanelScreen):
-            screen.ask_line(Prompt(label, text, then, hint, screen.focused))
-
-    def copy(self, text: str) -> None:
-        """Hand text to the terminal's clipboard (OSC 52)."""
-        data = text.encode()
-        if not text:
-            self.notice("nothing to copy", "warn")
-            return
-        if len(data) > COPY_LIMIT:
-            self.notice(f"too long for a terminal's clipboard: {size(len(data))}", "warn")
-            return
-        self.copy_to_clipboard(text)
-        lines = text.count("\n") + 1
-        self.notice(f"copied {lines} line{'s' * (lines > 1)}, {size(len(data))}")
 
     def on_answered(self, event: Answered) -> None:
         if event.outcome.cancelled():
@@ -259,18 +273,9 @@ class Panel(App[None], inherit_bindings=False):
         self._asked_about = ""
         # Without stages the profile itself was refused; it may have been corrected meanwhile.
         self.ask(ReconnectNow() if self.picture.stages else self._open, "trying the link")
-
-    async def action_back(self) -> None:
-        if isinstance(self.screen, PanelScreen):
-            self.screen.go_back()
-
-    def action_copy(self) -> None:
-        """Copy what the focused pane would give."""
-        text_to_copy = getattr(self.screen.focused, "text_to_copy", None)
-        if text_to_copy is None:
-            self.notice("nothing to copy here", "warn")
-        else:
-            self.copy(text_to_copy())
+        refresh_data = getattr(self.screen, "refresh_data", None)
+        if refresh_data is not None:
+            refresh_data()
 
     def action_compare(self) -> None:
         """Choose two things to put side by side; on a stage its own runs come first."""
@@ -279,16 +284,11 @@ class Panel(App[None], inherit_bindings=False):
         screen = self.screen
         Choosing(self, screen.stage if isinstance(screen, PanelScreen) and screen.stage_chosen else "").begin()
 
-    def action_help(self) -> None:
-        from eagle3_tui.screens.help import HelpScreen
-
-        if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen())
-
-    def action_switch_theme(self) -> None:
-        name = "eagle-light" if self.theme == "eagle-dark" else "eagle-dark"
-        self.look = Look(PALETTES[name], self.look.ascii_only)
-        self.theme = name
+    def action_rate(self) -> None:
+        """Another redraw rate; links and logs go on at their own."""
+        self._rate = (self._rate + 1) % len(RATES)
+        rate = RATES[self._rate]
+        self.notice(f"at most {rate:g} redraws a second" if rate else "redrawing is paused: P goes on")
 
     def action_interrupt(self) -> None:
         now = self.monotonic()
@@ -315,6 +315,7 @@ def run_panel(
     autostart: str = "",
     mock: bool = False,
     ascii_only: bool = False,
+    readonly: bool = False,
 ) -> int:
     """Show the panel until the operator leaves it. ``autostart`` names a stage: its chain is started once, on connect.
 
@@ -329,7 +330,7 @@ def run_panel(
         from eagle3_tui.source import ControlSource
 
         source = ControlSource(profile, tuple(settings))
-    panel = Panel(source, profile, tuple(settings), ascii_only=ascii_only, autostart=autostart)
+    panel = Panel(source, profile, tuple(settings), ascii_only=ascii_only, autostart=autostart, readonly=readonly)
     leave_with_terminal(sys.stdin.fileno(), source.close)
     try:
         panel.run(mouse=True)

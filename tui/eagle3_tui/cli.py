@@ -44,12 +44,19 @@ def panel(
     no_input: NoInputOption = False,
     mock: Annotated[bool, typer.Option("--mock", help="The panel on made-up data; no host is touched.")] = False,
     ascii_only: Annotated[bool, typer.Option("--ascii", help="The panel with plain ASCII drawing.")] = False,
+    readonly: Annotated[bool, typer.Option("--readonly", help="The panel to look only: acting keys are off.")] = False,
+    keys: Annotated[bool, typer.Option("--keys", help="All keys of the panel as a table, and nothing else.")] = False,
 ) -> None:
     """Without a command: the panel."""
     context.obj = Choice(profile, tuple(set_ or ()), not no_input)
+    if keys:
+        from eagle3_tui.keymap import keys_table
+
+        typer.echo(keys_table(), nl=False)
+        raise typer.Exit
     if context.invoked_subcommand is None:
         with command():
-            show_panel(context.obj, mock=mock, ascii_only=ascii_only)
+            show_panel(context.obj, mock=mock, ascii_only=ascii_only, readonly=readonly)
 
 
 @app.command()
@@ -65,7 +72,9 @@ def demo(context: typer.Context) -> None:
                 runs.run_through(control, "bench", output)
 
 
-def show_panel(choice: Choice, *, autostart: str = "", mock: bool = False, ascii_only: bool = False) -> None:
+def show_panel(
+    choice: Choice, *, autostart: str = "", mock: bool = False, ascii_only: bool = False, readonly: bool = False
+) -> None:
     """Run the panel until the operator leaves it; runs go on on their hosts. Raises FindingError without a terminal."""
     if not _has_screen():
         raise FindingError(

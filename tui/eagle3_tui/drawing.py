@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Iterable, Sequence
 
@@ -9,8 +10,11 @@ Point = tuple[float, float]
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = "_.-:=+*#"
-# Dot bits of U+2800, by column and by row from the top.
-_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+# Dot bits of U+2800, by column and by row from the top; plain ASCII has three rows.
+_SIDES = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+_PLAIN_SIDE = (1, 2, 4)
+_BRAILLE_TABLE = " " + "".join(map(chr, range(0x2801, 0x2900)))
+_ASCII_TABLE = " '-'.|.|"
 
 
 def bar(share: float | None, width: int, full: str = "█", empty: str = "░") -> str:
@@ -24,8 +28,13 @@ def finite(values: Iterable[float]) -> list[float]:
     return [value for value in values if math.isfinite(value)]
 
 
-def spark(values: Sequence[float], width: int, ascii_only: bool = False) -> str:
-    """The values as at most ``width`` blocks, the last of each bucket; NaN and infinity are blanks."""
+def spark(
+    values: Sequence[float], width: int, ascii_only: bool = False, limits: tuple[float, float] | None = None
+) -> str:
+    """The values as at most ``width`` blocks, the last of each bucket; NaN and infinity are blanks.
+
+    ``limits`` are the values of the lowest and the highest block; without them they are those of the values.
+    """
     blocks = ASCII_BLOCKS if ascii_only else BLOCKS
     if not values or width < 1:
         return ""
@@ -34,9 +43,11 @@ def spark(values: Sequence[float], width: int, ascii_only: bool = False) -> str:
     known = finite(picked)
     if not known:
         return " " * count
-    low, high = min(known), max(known)
+    low, high = limits or (min(known), max(known))
     scale = (len(blocks) - 1) / (high - low) if high > low else 0.0
-    return "".join(blocks[round((value - low) * scale)] if math.isfinite(value) else " " for value in picked)
+    top = len(blocks) - 1
+    levels = (min(top, max(0, round((value - low) * scale))) if math.isfinite(value) else -1 for value in picked)
+    return "".join(blocks[level] if level >= 0 else " " for level in levels)
 
 
 def columns_of(points: Sequence[Point], columns: int) -> list[tuple[float, float] | None]:
@@ -44,69 +55,89 @@ def columns_of(points: Sequence[Point], columns: int) -> list[tuple[float, float
 
     Between two neighbouring points the curve is the straight line; a point that is not finite breaks it.
     """
-    spans: list[tuple[float, float] | None] = [None] * columns
     if not points or columns < 1:
-        return spans
+        return [None] * columns
+    # This runs for every point of every curve that is drawn: plain loops over plain numbers.
+    low, high = [math.inf] * columns, [-math.inf] * columns
     first, last = points[0][0], points[-1][0]
     scale = (columns - 1) / (last - first) if last > first else 0.0
-    before: tuple[int, float] | None = None
+    before, level = -1, 0.0
     for x, y in points:
-        if not math.isfinite(y):
-            before = None
+        if y - y != 0.0:  # neither NaN nor an infinity is a place
+            before = -1
             continue
-        column = min(columns - 1, max(0, round((x - first) * scale)))
-        _widen(spans, column, y)
-        if before is not None and column > before[0]:
-            _join(spans, before, (column, y))
-        before = (column, y)
-    return spans
-
-
-def _widen(spans: list[tuple[float, float] | None], column: int, y: float) -> None:
-    span = spans[column]
-    spans[column] = (y, y) if span is None else (min(span[0], y), max(span[1], y))
-
-
-def _join(spans: list[tuple[float, float] | None], start: tuple[int, float], end: tuple[int, float]) -> None:
-    """Draw the line from ``start`` to ``end`` into the columns between, each up to its half way to the next."""
-    slope = (end[1] - start[1]) / (end[0] - start[0])
-    for column in range(start[0], end[0] + 1):
-        here = start[1] + slope * (column - start[0])
-        if column > start[0]:
-            _widen(spans, column, here - slope / 2)
-        if column < end[0]:
-            _widen(spans, column, here + slope / 2)
+        column = min(columns - 1, max(0, int((x - first) * scale + 0.5)))
+        if y < low[column]:
+            low[column] = y
+        if y > high[column]:
+            high[column] = y
+        if 0 <= before < column:
+            # Each column between takes the line up to its half way to the next.
+            half = (y - level) / (column - before) / 2
+            here = level + half
+            for between in range(before, column):
+                if here < low[between]:
+                    low[between] = here
+                if here > high[between]:
+                    high[between] = here
+                if here < low[between + 1]:
+                    low[between + 1] = here
+                if here > high[between + 1]:
+                    high[between + 1] = here
+                here += 2 * half
+        before, level = column, y
+    return [(low[at], high[at]) if low[at] <= high[at] else None for at in range(columns)]
 
 
 def bounds(points: Sequence[Point]) -> tuple[float, float] | None:
     """Lowest and highest finite value, or None."""
-    known = [y for _, y in points if math.isfinite(y)]
+    known = [y for _, y in points if y - y == 0.0]  # faster than a call for each of them
     return (min(known), max(known)) if known else None
 
 
-def curve(points: Sequence[Point], width: int, height: int, ascii_only: bool = False) -> list[str]:
-    """The curve through ``points`` (ascending x) as ``height`` rows of ``width`` braille characters."""
-    limits = bounds(points)
+def curve(
+    points: Sequence[Point],
+    width: int,
+    height: int,
+    ascii_only: bool = False,
+    limits: tuple[float, float] | None = None,
+) -> list[str]:
+    """The curve through ``points`` (ascending x) as ``height`` rows of ``width`` braille characters.
+
+    ``limits`` are the `bounds` of the points, for whoever has them already.
+    """
+    limits = limits or bounds(points)
     if limits is None or width < 1 or height < 1:
         return [" " * max(0, width)] * max(0, height)
     across, down = (1, 3) if ascii_only else (2, 4)
     low, high = limits
-    scale = (height * down - 1) / (high - low) if high > low else 0.0
+    last = height * down - 1
+    scale = last / (high - low) if high > low else 0.0
     offset = 0 if high > low else (height * down) // 2
-    grid = [[0] * width for _ in range(height)]
+    grid = [bytearray(width) for _ in range(height)]
+    sides = (_PLAIN_SIDE,) if ascii_only else _SIDES
     for x, span in enumerate(columns_of(points, width * across)):
-        if span is None:
-            continue
-        bottom = round((max(low, span[0]) - low) * scale) + offset
-        top = round((min(high, span[1]) - low) * scale) + offset
-        for dot in range(bottom, top + 1):
-            row, part = divmod(height * down - 1 - dot, down)
-            grid[row][x // across] |= 1 << part if ascii_only else _DOTS[x % 2][part]
-    if ascii_only:
-        return ["".join(_ascii_dot(cell) for cell in row) for row in grid]
-    return ["".join(chr(0x2800 + cell) if cell else " " for cell in row) for row in grid]
+        if span is not None:
+            bottom = last - offset - round((max(low, span[0]) - low) * scale)
+            top = last - offset - round((min(high, span[1]) - low) * scale)
+            _stroke(grid, x // across, top, bottom, sides[x % across])
+    table = _ASCII_TABLE if ascii_only else _BRAILLE_TABLE
+    # A string serves as a table, and as the fastest one, whatever the stubs say.
+    return [codecs.charmap_decode(bytes(row), "strict", table)[0] for row in grid]  # type: ignore[arg-type]
 
 
-def _ascii_dot(bits: int) -> str:
-    """Three dots in one cell: high, middle, low."""
-    return {0: " ", 1: "'", 2: "-", 4: ".", 3: "'", 6: "."}.get(bits, "|")
+def _stroke(grid: list[bytearray], cell: int, top: int, bottom: int, bits: tuple[int, ...]) -> None:
+    """A vertical line of dots from ``top`` to ``bottom``, counted from the top; ``bits`` are those of a cell's side."""
+    down = len(bits)
+    first, last = top // down, bottom // down
+    if top == bottom:
+        grid[first][cell] |= bits[top % down]
+        return
+    above, below = sum(bits[top % down :]), sum(bits[: bottom % down + 1])
+    if first == last:
+        grid[first][cell] |= above & below
+        return
+    grid[first][cell] |= above
+    grid[last][cell] |= below
+    for row in range(first + 1, last):
+        grid[row][cell] |= sum(bits)

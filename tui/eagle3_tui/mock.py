@@ -10,16 +10,17 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from eagle3_backend.control.commands import (
     Attempts,
     Command,
+    EndOrphan,
     FindLogTime,
     FollowLog,
     Forecast,
     Inspect,
+    Metrics,
     Open,
     ReadLog,
     ReconnectNow,
@@ -31,7 +32,6 @@ from eagle3_backend.control.commands import (
 )
 from eagle3_backend.control.snapshot import (
     Event,
-    Gpu,
     HostView,
     Machine,
     Snapshot,
@@ -42,10 +42,19 @@ from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.pipeline.stages import STAGES
 from eagle3_backend.runs.logreader import Matcher, block_of, place_of
 from eagle3_backend.states import LinkState, RunState
-from eagle3_tui import mockdiff
+from eagle3_tui import mockanswers, mockdiff
+from eagle3_tui.mockcurves import (
+    GIB,
+    flood_line,
+    gauges_until,
+    length_at,
+    loss_at,
+    machine_at,
+    series_until,
+    training_line,
+)  # fmt: skip
 from eagle3_tui.mocklog import GENERATION, MockLog
 
-GIB = 2**30
 STEPS = 30_000
 FIRST_STEP = 18_300
 """Where the made-up training stands when the mock starts."""
@@ -58,32 +67,6 @@ _PARAMETERS = {"epochs": 6, "learning_rate": 0.001, "ttt_steps": 3, "step_decay"
 
 _FINISHED = {"setup": (100, ""), "target": (362, ""), "prompts": (48, "70k"), "generate": (12015, "68k"),
              "extract": (4360, "380/380"), "vocab": (31, "32000")}  # fmt: skip
-
-
-def _wave(step: float, period: float, size: float) -> float:
-    return size * (math.sin(step / period) + 0.6 * math.sin(step / period * 2.7 + 1.3))
-
-
-@lru_cache(maxsize=4096)
-def loss_at(step: float) -> float:
-    return 1.62 + 7.4 * math.exp(-step / 2600) + _wave(step, 90, 0.02 + 0.2 * math.exp(-step / 4000))
-
-
-@lru_cache(maxsize=4096)
-def length_at(step: float) -> float:
-    return 1.0 + 1.78 * (1 - math.exp(-step / 4200)) + _wave(step, 130, 0.015)
-
-
-@lru_cache(maxsize=4096)
-def speed_at(step: float) -> float:
-    """Tokens per second; not a number while the made-up link was lost."""
-    return math.nan if 9_000 < step < 10_500 else 41_200 + _wave(step, 170, 2_400)
-
-
-@lru_cache(maxsize=4096)
-def norm_at(step: float) -> float:
-    spike = 1.6 if abs(step - 13_000) < 60 else 0.0
-    return 0.3 + 2.0 * math.exp(-step / 1500) + abs(_wave(step, 60, 0.09)) + spike
 
 
 class MockSource:
@@ -145,8 +128,16 @@ class MockSource:
             return place_of(self.log(), command.clock)
         if isinstance(command, Attempts | Inspect | Specification):
             return mockdiff.answer(command)
+        if isinstance(command, mockanswers.ASKED):
+            return mockanswers.answer(command, self.scene)
+        if isinstance(command, EndOrphan):
+            return None
+        if isinstance(command, Metrics):
+            return self._metrics(command)
         if isinstance(command, Forecast):
-            return {"stages": [], "total": {"seconds": 1020.0, "bytes": 6_000_000_000, "cost": 0.0}}
+            expected = {"train": 6000.0, "evaluate": 260.0, "export": 40.0, "bench": 720.0}
+            stages = [{"stage": name, "seconds": seconds, "bytes": 0} for name, seconds in expected.items()]
+            return {"stages": stages, "total": {"seconds": 1020.0, "bytes": 6_000_000_000, "cost": 0.0}}
         if isinstance(command, TrustHostKey):
             self.scene = "train"
             return None
@@ -195,9 +186,12 @@ class MockSource:
             workspace="/data/eagle3",
             host=self._host(elapsed),
             stages=self._stages(step, elapsed),
-            series=self._series(step),
+            series=series_until(step),
+            gauges=gauges_until(elapsed) if _has_gpus(self.scene) else {},
             log=self.log().view(self._log_of),
             events=self._events(),
+            price_per_hour=28.0 if _has_gpus(self.scene) else 0.0,
+            spent_seconds=26_500.0 + elapsed,
         )
 
     def _step(self) -> int:
@@ -237,9 +231,10 @@ class MockSource:
             data_at=now - (ago if link is not LinkState.LIVE else 0),
             latency=None if link is LinkState.CONNECTING else 0.0004 if cpu_only else 0.038,
             skew=None if cpu_only else 0.2,
+            agent="protocol 1, Python 3.11.9, psutil 7.2.2",
             attempt=4 if link is LinkState.RECONNECTING else 0,
             retry_at=now + 6 if link is LinkState.RECONNECTING else None,
-            machine=Machine() if link is LinkState.CONNECTING else _machine(at, cpu_only),
+            machine=Machine() if link is LinkState.CONNECTING else machine_at(at, cpu_only),
             offered_key="ssh-ed25519 SHA256:2b6pKkqfW1m3o0T8k0bWQ9vHn1n4zFq0rB7iJYlR5mM"
             if self.scene == "key_unknown"
             else "",
@@ -296,25 +291,26 @@ class MockSource:
             return replace(running, state=RunState.UNKNOWN, last_state=RunState.RUNNING, as_of=self._clock() - lost)
         return running
 
-    def _series(self, step: int) -> dict[str, tuple[tuple[float, float], ...]]:
-        if not step:
-            return {}
-        steps = range(50, step + 1, 50)
-        made = {"train/loss": loss_at, "train/accept_len": length_at, "train/tokens_per_second": speed_at,
-                "train/gradient_norm": norm_at}  # fmt: skip
-        return {name: tuple((float(at), value(at)) for at in steps) for name, value in made.items()}
+    def _metrics(self, command: Metrics) -> dict[str, Any]:
+        """What is stored of an attempt: another run was a little worse."""
+        worse = 0.2 if command.run else 0.0
+        series = {name: [[at, None if math.isnan(value) else value + worse] for at, value in points]
+                  for name, points in series_until(self._step()).items()}  # fmt: skip
+        clock = [[float(at), self._wall_started + (at - FIRST_STEP) / 5] for at in (50, self._step())]
+        return {"stage": command.stage, "run": command.run, "attempt": command.attempt, "series": series,
+                "clock": clock}  # fmt: skip
 
     def log(self) -> MockLog:
         """The log as it stands: a line every five steps, or as many a second as the flood has."""
         if self._flood:
-            return MockLog(1000 + int((self._clock() - self._started) * self._flood), _flood_line)
+            return MockLog(1000 + int((self._clock() - self._started) * self._flood), flood_line)
         if self.scene in ("first", "connecting", "empty"):
-            return MockLog(0, _flood_line)
+            return MockLog(0, flood_line)
         return MockLog(self._step() // 5, self._log_line)
 
     def _log_line(self, number: int) -> str:
         step = 5 * (number + 1)
-        return _training_line(step, self._wall_started + (step - FIRST_STEP) / 5)
+        return training_line(step, self._wall_started + (step - FIRST_STEP) / 5)
 
     def _events(self) -> tuple[Event, ...]:
         if self.scene in ("first", "connecting"):
@@ -330,21 +326,8 @@ class MockSource:
         )
 
 
-def _flood_line(number: int) -> str:
-    return f"line {number:>9} step={number // 100} loss={loss_at(number // 100):.3f}"
-
-
-@lru_cache(maxsize=8192)
-def _training_line(step: int, wall: float) -> str:
-    at = time.strftime("%H:%M:%S", time.localtime(wall))
-    if step % 300 == 0:
-        return f"{at} ckpt saved step_{step} (2.1 GiB) in 3.{step // 300 % 9}s"
-    if step % 950 == 0:
-        return f"{at} WARN grad norm 2.4 clipped to 1.0 at step {step}"
-    return (
-        f"{at} step={step} loss={loss_at(step):.3f} acc_len={length_at(step):.2f} lr=8.1e-05 "
-        f"tok/s={41_200 + _wave(step, 170, 2_400):.0f}"
-    )
+def _has_gpus(scene: str) -> bool:
+    return scene not in ("connecting", "first", "cpu")
 
 
 def _summary(stage: str) -> dict[str, Any]:
@@ -358,19 +341,3 @@ def _summary(stage: str) -> dict[str, Any]:
             "lossless_total": 24,
         }  # fmt: skip
     return {"rows": 68_012, "bytes": 412 * GIB} if stage == "extract" else {}
-
-
-def _machine(elapsed: float, cpu_only: bool) -> Machine:
-    sway = math.sin(elapsed / 7)
-    gpus = tuple(
-        Gpu(
-            index, "NVIDIA H200", 96.0 + (index * 7 + int(elapsed)) % 4 if index < 6 else 2.0 * (7 - index),
-            (71 if index < 6 else 11 * (7 - index)) * GIB, 141 * GIB, 66.0 + index % 3 * 2 if index < 6 else 37.0,
-            650.0 + 6 * sway + index if index < 6 else 80.0 + index,
-        )
-        for index in range(0 if cpu_only else 8)
-    )  # fmt: skip
-    return Machine(
-        cpu_percent=round(43.0 + 9 * sway, 1), cpu_count=2 if cpu_only else 96, load=1.2, memory_used=10 * GIB,
-        memory_total=24 * GIB, disk_free=120 * GIB, disk_total=400 * GIB, gpus=gpus,
-    )  # fmt: skip

@@ -27,6 +27,11 @@ def user_profiles() -> Path:
     return _folder("user_config_path") / "profiles"
 
 
+def saved_files() -> Path:
+    """The folder for what the operator saves out of the panel."""
+    return _folder("user_state_path") / "saved"
+
+
 def _folder(kind: str) -> Path:
     # Imported here because `--help` needs no folder.
     import platformdirs

@@ -35,6 +35,7 @@ class Operations:
         self._workspace = workspace
         self._runs = runs.RunList(workspace)
         self._telemetry: Any = None
+        self._usage: Any = None
         self._telemetry_lock = threading.Lock()
         self._operations: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
             "hello": self._hello,
@@ -45,6 +46,7 @@ class Operations:
             "stop": self._stop,
             "read": self._read,
             "telemetry": lambda request: self.sample(),
+            "processes": self._processes,
             "probe": self._probe,
             "inspect": self._inspect,
             "engine_options": self._engine_options,
@@ -105,12 +107,16 @@ class Operations:
         return {"runs": listed, "left_off": len(entries) - len(listed)}
 
     def _artifacts(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Manifests of whole artifacts; with ``files`` the first of their files, too, as a store may have thousands."""
         found: Dict[str, Any] = {}
+        listed = field(request, "files", int, 0)
         for path in field(request, "paths", list):
             manifest = read_manifest(Path(str(path)))
             if manifest is not None:
-                size = sum(entry["bytes"] for entry in manifest.pop("files"))
-                manifest["bytes"] = size
+                files = manifest.pop("files")
+                manifest["bytes"] = sum(entry["bytes"] for entry in files)
+                if listed:
+                    manifest["files"], manifest["file_count"] = files[:listed], len(files)
             found[str(path)] = manifest
         return {"artifacts": found}
 
@@ -165,6 +171,17 @@ class Operations:
             if self._telemetry is None:
                 self._telemetry = Telemetry(self._workspace.root)
             return dict(self._telemetry.sample())
+
+    def _processes(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Who uses the machine, as far as we may look."""
+        try:
+            from eagle3_backend.agent.usage import Usage
+        except ImportError as problem:
+            raise FindingError(launch.without_psutil(problem)) from problem
+        with self._telemetry_lock:
+            if self._usage is None:
+                self._usage = Usage()
+            return {"processes": self._usage.sample()}
 
     def _probe(self, request: Dict[str, Any]) -> Dict[str, Any]:
         from eagle3_backend.agent import probes

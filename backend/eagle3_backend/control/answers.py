@@ -58,18 +58,23 @@ def _stage(view: StageView) -> dict[str, Any]:
 
 def metrics(campaign: Campaign, command: commands.Metrics) -> dict[str, Any]:
     """The answer to `Metrics`, from the laptop's copy."""
-    view, attempt = acts.attempt_of(campaign, command.stage, command.attempt)
+    run, attempt = command.run, command.attempt
+    if not run:
+        view, attempt = acts.attempt_of(campaign, command.stage, command.attempt)
+        run = view.run
     assert campaign.following is not None
-    series = campaign.store.series(campaign.following.key(view.run, attempt))
+    key = campaign.following.key(run, attempt)
+    series = campaign.store.series(key)
     chosen = {name: points for name, points in series.items() if not command.names or name in command.names}
     return {
         "stage": command.stage,
-        "run": view.run,
+        "run": run,
         "attempt": attempt,
         "series": {
             name: [[step, _number(value)] for step, value in downsample(points, command.columns)]
             for name, points in chosen.items()
         },
+        "clock": [list(entry) for entry in campaign.store.clock(key)],
     }
 
 

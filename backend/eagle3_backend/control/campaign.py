@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_backend.control.following import Followed, Following
+from eagle3_backend.control.gauges import GaugeHistory
 from eagle3_backend.control.snapshot import Event, Gpu, HostView, LogView, Machine, Snapshot, StageView
-from eagle3_backend.control.views import Survey, older_outputs, stage_views, state_of
+from eagle3_backend.control.views import Survey, older_outputs, spent, stage_views, state_of
 from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.pipeline.plan import CampaignPlan, plan_campaign
 from eagle3_backend.profile import Profile
@@ -62,6 +63,7 @@ class Campaign:
         self._listener = tell
         self._events: deque[Event] = deque((Event(**entry) for entry in store.events(EVENTS_KEPT)), maxlen=EVENTS_KEPT)
         self.machine = Machine()
+        self._gauges, self._opened = GaugeHistory(), time.monotonic()
         self.findings: tuple[Finding, ...] = ()
         self._link_changed = asyncio.Event()
         self._news = asyncio.Event()
@@ -177,9 +179,12 @@ class Campaign:
             host=self._host_view(),
             stages=self.views(),
             series=self._series(),
+            gauges=self._gauges.series(),
             log=log,
             events=tuple(sorted(self._events, key=lambda event: event.at)),
             findings=self.findings,
+            price_per_hour=self.profile.host.price_per_hour,
+            spent_seconds=spent(self.survey),
         )
 
     def _plan(self, workspace: str) -> CampaignPlan:
@@ -206,6 +211,7 @@ class Campaign:
         async for push in self.session.subscribe("watch", interval=1.0):
             if "telemetry" in push:
                 self.machine = machine_of(push["telemetry"])
+                self._gauges.add(time.monotonic() - self._opened, self.machine)
                 self._changed()
 
     async def _keep_surveying(self, group: asyncio.TaskGroup) -> None:
@@ -299,7 +305,15 @@ class Campaign:
             retry_at=session.retry_at,
             offered_key=session.offered.fingerprint if session.offered else "",
             problem=session.problem,
+            agent=_agent_words(session.hello),
         )
+
+
+def _agent_words(hello: dict[str, Any]) -> str:
+    if not hello:
+        return ""
+    told = [f"protocol {hello.get('protocol')}", f"Python {hello.get('python')}", f"psutil {hello.get('psutil')}"]
+    return ", ".join(told)
 
 
 def machine_of(telemetry: dict[str, Any]) -> Machine:

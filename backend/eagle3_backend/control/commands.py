@@ -131,13 +131,15 @@ class FindLogTime:
 class Metrics:
     """Stored series of a stage's attempt. ``names`` empty: all; ``columns`` 0: every point, else two points a column.
 
-    Answer: {"stage", "run", "attempt", "series": {name: [[step, value or null], ...]}}.
+    ``run`` names another run than the campaign's, with ``attempt``. Answer: {"stage", "run", "attempt", "series":
+    {name: [[step, value or null], ...]}, "clock": [[step, wall time], ...]}, the clock in at most 500 places.
     """
 
     stage: str
     attempt: int = 0
     names: tuple[str, ...] = ()
     columns: int = 0
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -296,5 +298,10 @@ Command = (
     | Specification
     | Inspect
     | EngineOptions
+    | Artifact
+    | Processes
+    | Orphans
+    | EndOrphan
+    | AddHost
     | Endpoint
 )

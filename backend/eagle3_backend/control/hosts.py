@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import tomllib
 from pathlib import Path
@@ -56,6 +57,25 @@ def remember(config_dir: Path, campaign: Campaign) -> None:
     temporary = path.with_name(f"{FILE}.{os.getpid()}")
     temporary.write_text(tomlkit.dumps({"hosts": hosts}), encoding="utf-8")
     os.replace(temporary, path)
+
+
+def add(profile: Path, name: str, folder: Path) -> str:
+    """The answer to `AddHost`: a copy of ``profile`` whose host is ``name``; comments and everything else stay."""
+    import tomlkit
+
+    document = tomlkit.parse(profile.read_text(encoding="utf-8"))
+    path = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name).strip('.-') or 'host'}.toml"
+    if path.exists():
+        raise FindingError(
+            error("profile_exists", f"There is a profile for {name} already.", path=str(path), fix="Open that one.")
+        )
+    host = document.setdefault("host", tomlkit.table())
+    for key in ("transport", "user", "port", "jump", "identity"):
+        host.pop(key, None)
+    host["address"] = name
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(tomlkit.dumps(document), encoding="utf-8")
+    return str(path)
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:

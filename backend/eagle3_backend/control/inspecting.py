@@ -6,6 +6,7 @@ import base64
 import json
 from typing import Any
 
+from eagle3_backend.control.acts import view_of
 from eagle3_backend.control.campaign import Campaign
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.stages import STAGES
@@ -13,7 +14,11 @@ from eagle3_backend.pipeline.stages import STAGES
 LARGEST = 512 * 1024
 """Bytes of a spec.json that are read; one with a whole chain behind it has some tens of kilobytes."""
 
-TOLD = ("stage", "run", "attempt", "fingerprint", "state", "started")
+TOLD = ("stage", "run", "attempt", "fingerprint", "state", "started", "ended", "elapsed", "remark")
+FILES = 200
+"""Files of an artifact that are listed."""
+
+ORPHANED = "remote_process_orphaned"
 
 
 def attempts(campaign: Campaign) -> dict[str, Any]:
@@ -39,3 +44,23 @@ async def specification(campaign: Campaign, run: str, attempt: int) -> dict[str,
         )
     found.pop("then", None)
     return found
+
+
+async def artifact(campaign: Campaign, stage: str) -> dict[str, Any] | None:
+    """The answer to `Artifact`. Raises LinkLost, FindingError."""
+    view = view_of(campaign, stage)
+    answer = await campaign.session.request("artifacts", paths=[view.output], files=FILES)
+    manifest = answer["artifacts"].get(view.output)
+    return {"path": view.output, **manifest} if manifest else None
+
+
+async def orphans(campaign: Campaign) -> dict[str, Any]:
+    """The answer to `Orphans`. Raises LinkLost."""
+    found = []
+    for run in (await campaign.session.request("runs"))["runs"]:
+        for finding in run.get("findings") or ():
+            if finding.get("code") == ORPHANED:
+                entry = {name: run.get(name) for name in ("stage", "run", "attempt", "campaign", "remark")}
+                listed = finding.get("actual")
+                found.append({**entry, "processes": listed if isinstance(listed, list) else []})
+    return {"orphans": found}

@@ -41,7 +41,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class HostView:
-    """The link to a host. ``since`` and ``data_at`` are laptop monotonic seconds; ``latency`` and ``skew`` seconds."""
+    """The link to a host. ``since`` and ``data_at`` are laptop monotonic seconds; ``latency`` and ``skew`` seconds.
+
+    ``agent`` says what answers there: protocol and interpreter.
+    """
 
     name: str
     link: LinkState = LinkState.OFFLINE
@@ -54,6 +57,7 @@ class HostView:
     machine: Machine = Machine()
     offered_key: str = ""
     problem: Finding | None = None
+    agent: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,11 @@ class Event:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything a face draws. ``series`` maps a metric name to (step, value) pairs in step order."""
+    """Everything a face draws. ``series`` maps a metric name to (step, value) pairs in step order.
+
+    ``spent_seconds`` is how long all attempts have taken together; the price is that of the profile.
+    ``gauges`` are the host's of the newest hour by name, as (seconds since the campaign was opened, value) pairs.
+    """
 
     version: int = 0
     campaign: str = ""
@@ -131,9 +139,12 @@ class Snapshot:
     host: HostView = HostView("")
     stages: tuple[StageView, ...] = ()
     series: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    gauges: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     log: LogView = LogView()
     events: tuple[Event, ...] = ()
     findings: tuple[Finding, ...] = ()
+    price_per_hour: float = 0.0
+    spent_seconds: float = 0.0
 
     def stage(self, name: str) -> StageView | None:
         return next((view for view in self.stages if view.name == name), None)

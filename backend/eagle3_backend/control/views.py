@@ -191,6 +191,11 @@ def _elapsed(run: Mapping[str, Any] | None, since_survey: float) -> float | None
     return max(0.0, float(run["ended"]) - float(run["started"]))
 
 
+def spent(survey: Survey) -> float:
+    """Seconds that all attempts have taken, by the host's clock."""
+    return sum(_elapsed(run, 0.0) or 0.0 for run in survey.runs)
+
+
 def _findings(run: Mapping[str, Any] | None, fold: RunFold) -> tuple[Finding, ...]:
     """Those of the journal, and what the host says of the attempt beyond it."""
     found = list(fold.findings)

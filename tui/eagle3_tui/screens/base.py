@@ -12,6 +12,7 @@ from eagle3_backend.control.snapshot import Snapshot
 from eagle3_tui.rules import RULES
 from eagle3_tui.widgets.footer import FooterBar, Hints
 from eagle3_tui.widgets.header import HeaderBar
+from eagle3_tui.widgets.logpane import LogPane
 from eagle3_tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class PanelScreen(Screen[None]):
     """A full screen with header and footer; subclasses say which stage is selected and what has the focus."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-wide"), (180, "-ultra")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-flat"), (16, "-short"), (21, "-medium"), (30, "-high"), (36, "-tall")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (16, "-short"), (22, "-medium"), (30, "-high"), (36, "-tall")]  # noqa: RUF012
 
     @property
     def panel(self) -> Panel:
@@ -53,7 +54,7 @@ class PanelScreen(Screen[None]):
     def hint(self) -> None:
         """Bring the footer up to date."""
         panel = self.panel
-        off = frozenset(name for name, rule in RULES.items() if rule(panel.picture, self.stage))
+        off = frozenset(name for name, rule in RULES.items() if panel.readonly or rule(panel.picture, self.stage))
         self.query_one(FooterBar).show(Hints(self.context, off, *panel.message))
 
     def on_descendant_focus(self) -> None:
@@ -89,6 +90,16 @@ class PanelScreen(Screen[None]):
     def leave(self) -> None:
         self.dismiss()
 
+    def zoom(self) -> None:
+        """Show the focused log on the whole screen or in its place again; else the curves on a chart of their own."""
+        if isinstance(self.focused, LogPane):
+            self.toggle_class("-zoomed")
+            return
+        from eagle3_tui.screens.chart import ChartScreen
+
+        if not isinstance(self, ChartScreen):
+            self.app.push_screen(ChartScreen(self.stage))
+
     def ask_line(self, prompt: Prompt) -> None:
         """Let a line be typed in the place of the footer."""
         if not self.query(Prompt):
@@ -103,6 +114,8 @@ class PanelScreen(Screen[None]):
         self.hint()
 
     def _refused(self, act: str) -> bool:
+        if self.panel.refuses_acts(act):
+            return True
         reason = RULES[act](self.panel.picture, self.stage)
         if reason:
             self.panel.notice(f"cannot {act}: {reason}", "warn")
@@ -141,7 +154,7 @@ class PanelScreen(Screen[None]):
     def action_restart(self) -> None:
         if self._refused("restart"):
             return
-        from eagle3_tui.screens.dialogs import RestartDialog
+        from eagle3_tui.screens.dialogs import restart_dialog
 
         stage = self.stage
 
@@ -149,4 +162,4 @@ class PanelScreen(Screen[None]):
             if sure:
                 self.panel.ask(Start(stage, only=True, restart=True), f"restarting {stage}")
 
-        self.app.push_screen(RestartDialog(self.panel.picture.stage(stage)), begin)
+        self.app.push_screen(restart_dialog(self.panel.picture.stage(stage)), begin)

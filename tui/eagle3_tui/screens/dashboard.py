@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from eagle3_backend.control.commands import FollowLog
+from eagle3_backend.control.commands import FollowLog, Forecast
 from eagle3_backend.control.snapshot import Snapshot
 from eagle3_backend.states import LinkState, RunState
 from eagle3_tui import rules
 from eagle3_tui.bindings import bindings
+from eagle3_tui.needs import LAST, cost_words, needs
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.widgets.charts import Charts
 from eagle3_tui.widgets.details import Details, Hint
-from eagle3_tui.widgets.events import Events
+from eagle3_tui.widgets.events import Events, Told
 from eagle3_tui.widgets.footer import FooterBar
 from eagle3_tui.widgets.gauges import Gauges, Now, Numbers
 from eagle3_tui.widgets.header import HeaderBar
 from eagle3_tui.widgets.log import LogTail
+from eagle3_tui.widgets.needline import Line, NeedLine
 from eagle3_tui.widgets.pipeline import Pipeline, Stages
 from eagle3_tui.widgets.small import TooSmall
 
+FORECAST_SECONDS = 300.0
 CHART_SECONDS = 1.0
 """Curves are drawn at most this often."""
 
@@ -35,11 +40,15 @@ class Dashboard(PanelScreen):
         super().__init__()
         self._charted = -CHART_SECONDS
         self._log = ""
+        self._forecast: dict[str, Any] | None = None
+        self._forecast_of: tuple[RunState, ...] = ()
+        self._forecast_at = 0.0
 
     def compose(self) -> ComposeResult:
         yield HeaderBar(id="header")
         yield TooSmall(id="small")
         with Container(id="body"):
+            yield NeedLine(id="needs")
             with Container(id="top"):
                 yield Pipeline(classes="panel")
                 yield Hint(classes="panel")
@@ -69,10 +78,33 @@ class Dashboard(PanelScreen):
         self.query_one(Pipeline).show(Stages.of(snapshot))
         self.query_one(LogTail).show(snapshot.log)
         self.query_one(Gauges).show(snapshot.host)
-        self.query_one(Events).show(snapshot.events)
+        self.query_one(Events).show(Told.of(snapshot.events, self.panel.seen_events))
         self.query_one(Details).show(snapshot.stage(self.stage))
         self._show_curves(snapshot)
+        self._ask_forecast(snapshot)
+        self._show_needs(snapshot)
         super().show(snapshot)
+
+    def _show_needs(self, snapshot: Snapshot) -> None:
+        waiting = needs(snapshot, self.panel.monotonic())
+        costs = tuple(cost_words(self._forecast, snapshot))
+        self.query_one(NeedLine).show(Line(waiting, costs, bool(snapshot.stages)))
+
+    def _ask_forecast(self, snapshot: Snapshot) -> None:
+        """Forecast the rest of the campaign when a stage began or ended, and now and then."""
+        now = self.panel.monotonic()
+        states = tuple(view.state for view in snapshot.stages)
+        due = states != self._forecast_of or now - self._forecast_at > FORECAST_SECONDS
+        if not due or not states or snapshot.host.link is not LinkState.LIVE:
+            return
+        self._forecast_of, self._forecast_at = states, now
+
+        def told(answer: dict[str, Any]) -> None:
+            self._forecast = answer
+            if self.is_attached:
+                self._show_needs(self.panel.picture)
+
+        self.panel.inquire(Forecast(LAST), told)
 
     def failed(self) -> None:
         """The profile could not be opened."""
@@ -103,6 +135,10 @@ class Dashboard(PanelScreen):
 
     def leave(self) -> None:
         """There is nothing further out; q leaves the panel."""
+
+    def choose_stage(self, name: str) -> None:
+        """Select a stage as if the operator had moved to it."""
+        self.query_one(Pipeline).select(name)
 
     def action_open_stage(self) -> None:
         if not self.stage:

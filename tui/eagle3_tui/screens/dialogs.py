@@ -222,24 +222,28 @@ class StopDialog(Dialog[bool]):
             self.renew()
 
 
-class RestartDialog(Dialog[bool]):
+class ConfirmDialog(Dialog[bool]):
+    """One sentence, and whether to go on."""
+
     BINDINGS = bindings("confirm", *READ)
     severity = "warning"
-    yes = "restart"
 
-    def __init__(self, view: StageView | None) -> None:
+    def __init__(self, heading: str, words: str, yes: str) -> None:
         super().__init__()
-        self._view = view
-        self.heading = f"Restart {view.name if view else ''}"
+        self.heading, self.yes = heading, yes
+        self._words = words
 
     def body(self) -> list[Text]:
-        view = self._view
-        attempt = f"attempt {view.attempt} is kept" if view and view.attempt else "nothing has run yet"
-        words = f"A new attempt from the start; {attempt} and its artifact is set aside under another name."
-        return [*wrapped(self.look, words, self.room), Text("")]
+        return [*wrapped(self.look, self._words, self.room), Text("")]
 
     def action_yes(self) -> None:
         self.dismiss(True)
+
+
+def restart_dialog(view: StageView | None) -> ConfirmDialog:
+    attempt = f"attempt {view.attempt} is kept" if view and view.attempt else "nothing has run yet"
+    words = f"A new attempt from the start; {attempt} and its artifact is set aside under another name."
+    return ConfirmDialog(f"Restart {view.name if view else ''}", words, "restart")
 
 
 class MessageDialog(Dialog[bool]):

@@ -6,7 +6,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 
 from eagle3_tui.bindings import bindings
-from eagle3_tui.keymap import KEYS, names_of
+from eagle3_tui.keymap import CONTEXTS, KEYS, Key, in_scope, names_of
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.widgets.facts import wrapped
 from eagle3_tui.widgets.footer import FooterBar
@@ -25,25 +25,37 @@ class Help(Scroller):
 
     def all_lines(self, width: int) -> list[Text]:
         look = self.look
-        lines: list[Text] = []
+        screen = self.screen
+        assert isinstance(screen, HelpScreen)
+        here = [key for key in in_scope(*CONTEXTS.get(screen.asked_in, ())) if key.scope != "all"]
+        lines = [*self._section(f"Here: {screen.asked_in}", here, width)] if here else []
         for group in dict.fromkeys(key.group for key in KEYS):
-            lines += [look.line((group, "accent bold"))]
-            for key in (one for one in KEYS if one.group == group):
-                notes = ", ".join(part for part in (_WHERE.get(key.scope, ""), key.danger) if part)
-                words = key.about + (f" ({notes})" if notes else "")
-                rows = wrapped(look, words, width - _KEYS - 2)
-                names = names_of(key, look.ascii_only)
-                lines.append(look.line((f"  {names:<{_KEYS - 2}}  ", "accent")).append_text(rows[0]))
-                lines += [Text(" " * _KEYS + "  ", end="").append_text(row) for row in rows[1:]]
-            lines.append(Text(""))
+            lines += self._section(group, [key for key in KEYS if key.group == group], width)
         lines += wrapped(look, "Runs live on their host: closing the panel or losing the link never ends one.", width)
         return lines
+
+    def _section(self, heading: str, keys: list[Key], width: int) -> list[Text]:
+        look = self.look
+        lines = [look.line((heading, "accent bold"))]
+        for key in keys:
+            notes = ", ".join(part for part in (_WHERE.get(key.scope, ""), key.danger) if part)
+            words = key.about + (f" ({notes})" if notes else "")
+            rows = wrapped(look, words, width - _KEYS - 2)
+            names = names_of(key, look.ascii_only) or f":{key.id}"
+            lines.append(look.line((f"  {names:<{_KEYS - 2}}  ", "accent")).append_text(rows[0]))
+            lines += [Text(" " * _KEYS + "  ", end="").append_text(row) for row in rows[1:]]
+        return [*lines, Text("")]
 
 
 class HelpScreen(PanelScreen):
     AUTO_FOCUS = "Help"
     stage = ""
     context = "help"
+
+    def __init__(self, asked_in: str = "") -> None:
+        """``asked_in`` is the context whose keys come first."""
+        super().__init__()
+        self.asked_in = asked_in
 
     def compose(self) -> ComposeResult:
         yield HeaderBar(id="header")

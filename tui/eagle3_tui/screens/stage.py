@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from eagle3_backend.control.commands import FollowLog
+from eagle3_backend.control.commands import Artifact, Attempts, FollowLog
 from eagle3_backend.control.snapshot import Event, Snapshot, StageView
 from eagle3_backend.pipeline.parameters import StageParameters
 from eagle3_backend.pipeline.stages import STAGES
@@ -18,12 +18,15 @@ from eagle3_tui.bindings import bindings
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.text import clean
 from eagle3_tui.widgets.events import event_line
-from eagle3_tui.widgets.facts import pairs_lines, stage_lines
+from eagle3_tui.widgets.facts import artifact_lines, attempt_line, pairs_lines, stage_lines
 from eagle3_tui.widgets.footer import FooterBar
 from eagle3_tui.widgets.header import HeaderBar
 from eagle3_tui.widgets.log import LogTail
 from eagle3_tui.widgets.scroller import Scroller
 from eagle3_tui.widgets.small import TooSmall
+
+ATTEMPTS = 12
+"""Attempts that are listed, the newest first."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class StagePart:
     view: StageView | None
     events: tuple[Event, ...]
     parameters: Mapping[str, Any]
+    attempts: tuple[Mapping[str, Any], ...] = ()
+    artifact: Mapping[str, Any] | None = None
 
 
 class Facts(Scroller):
@@ -56,6 +61,11 @@ class Facts(Scroller):
             run.append(("reads", ", ".join(declared.reads) or "nothing"))
             run.append(("resumes", "yes, from its last checkpoint" if declared.resumes else "starts over"))
         lines += [Text(""), look.line(("Run", "accent bold")), *pairs_lines(run, look, width)]
+        if part.attempts:
+            lines += [Text(""), look.line(("Attempts", "accent bold"))]
+            lines += [attempt_line(entry, look, width) for entry in part.attempts]
+        if part.artifact:
+            lines += [Text(""), look.line(("Artifact", "accent bold")), *artifact_lines(part.artifact, look, width)]
         if part.events:
             lines += [Text(""), look.line(("Events", "accent bold"))]
             lines += [event_line(replace(event, source=""), look, width) for event in reversed(part.events[-6:])]
@@ -77,6 +87,9 @@ class StageScreen(PanelScreen):
         self._stage = stage
         self._log = log
         self._parameters: Mapping[str, Any] = {}
+        self._attempts: tuple[Mapping[str, Any], ...] = ()
+        self._artifact: Mapping[str, Any] | None = None
+        self._known = ("", 0, False)
 
     def compose(self) -> ComposeResult:
         yield HeaderBar(id="header")
@@ -100,10 +113,35 @@ class StageScreen(PanelScreen):
 
     def show(self, snapshot: Snapshot) -> None:
         events = tuple(event for event in snapshot.events if event.source == self._stage)
-        self.query_one(Facts).show(StagePart(snapshot.stage(self._stage), events, self._parameters))
+        view = snapshot.stage(self._stage)
+        self._ask_again(view)
+        self.query_one(Facts).show(StagePart(view, events, self._parameters, self._attempts, self._artifact))
         if snapshot.log.stage == self._stage:
             self.query_one(LogTail).show(snapshot.log)
         super().show(snapshot)
+
+    def _ask_again(self, view: StageView | None) -> None:
+        """Attempts and artifact, when an attempt began or ended since they were told."""
+        known = (view.state.value, view.attempt, view.fresh) if view is not None else ("", 0, False)
+        if known == self._known:
+            return
+        self._known = known
+
+        def attempts(answer: Mapping[str, Any]) -> None:
+            told = [entry for entry in answer["attempts"] if entry["stage"] == self._stage]
+            self._attempts = tuple(told[:ATTEMPTS])
+            self._redraw()
+
+        def artifact(answer: Mapping[str, Any] | None) -> None:
+            self._artifact = answer
+            self._redraw()
+
+        self.panel.inquire(Attempts(), attempts)
+        self.panel.inquire(Artifact(self._stage), artifact)
+
+    def _redraw(self) -> None:
+        if self.is_attached:
+            self.show(self.panel.picture)
 
     def leave(self) -> None:
         self.panel.ask(FollowLog(self._log))

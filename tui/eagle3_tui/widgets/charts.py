@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Container
+from textual.strip import Strip
 
 from eagle3_tui.drawing import Point, bounds, curve, spark
 from eagle3_tui.text import clean, count, fit, number, shorten
 from eagle3_tui.theme import Look, Piece
-from eagle3_tui.widgets.picture import Picture
+from eagle3_tui.widgets.picture import Picture, segments
 
 Series = Mapping[str, tuple[Point, ...]]
 
@@ -78,6 +81,13 @@ def curves(series: Series, stage: str = "") -> tuple[Curve, ...]:
     return (*shown, *awaited)[:TILES]
 
 
+def ordered_names(series: Series, stage: str = "") -> list[str]:
+    """All series, those of the tiles first and in their order."""
+    measured = sorted(MEASURES, key=lambda measure: measure.stage != stage)
+    first = [name for measure in measured for name in measure.names if series.get(name)]
+    return [*dict.fromkeys(first), *(name for name in series if name not in first)]
+
+
 class Tile(Picture):
     """One curve with the bounds of its values on the left and the steps below."""
 
@@ -89,23 +99,31 @@ class Tile(Picture):
         return Text(shorten(words, width, self.look.glyph("more")))
 
     def lines(self, width: int, height: int) -> list[Text]:
+        """What is said where there is no curve."""
+        shown: Curve | None = self.part
+        waits = shown.awaits if shown is not None and shown.awaits else "first data"
+        return _centred(self.look, f"waiting for {waits}", width, height)
+
+    def strips(self, width: int, height: int, base: Style) -> list[Strip]:
         shown: Curve | None = self.part
         limits = bounds(shown.points) if shown is not None else None
         if shown is None or limits is None:
-            waits = shown.awaits if shown is not None and shown.awaits else "first data"
-            return _centred(self.look, f"waiting for {waits}", width, height)
+            return super().strips(width, height, base)
+        look = self.look
         low, high = number(limits[0]), number(limits[1])
         left = min(max(len(low), len(high)), width // 2)
-        axis = height > 3
-        rows = height - axis
-        plot = curve(shown.points, width - left - 1, rows, self.look.ascii_only)
-        lines = []
-        for y, row in enumerate(plot):
+        rows = height - (height > 3)
+        dim, line, accent = (base + look.style(role) for role in ("dim", "line", "accent"))
+        axis = Segment(look.glyph("axis"), line)
+        strips = []
+        # Segments of a known width: four tiles are drawn again whenever a step was measured.
+        for y, row in enumerate(curve(shown.points, width - left - 1, rows, look.ascii_only, limits)):
             label = high if y == 0 else low if y == rows - 1 else ""
-            lines.append(self.look.line((label.rjust(left), "dim"), (self.look.glyph("axis"), "line"), (row, "accent")))
-        if axis:
-            lines.append(self._x_axis(shown.points, left, width))
-        return lines
+            strips.append(Strip([Segment(label.rjust(left), dim), axis, Segment(row, accent)], width))
+        if rows < height:
+            text = self._x_axis(shown.points, left, width)
+            strips.append(Strip(segments(text, self.app.console)).apply_style(base).adjust_cell_length(width, base))
+        return strips
 
     def _x_axis(self, points: tuple[Point, ...], left: int, width: int) -> Text:
         first, last = count(points[0][0]), count(points[-1][0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -179,6 +180,39 @@ def pairs_lines(pairs: list[tuple[str, str]], look: Look, width: int) -> list[Te
             )
         )
     return lines
+
+
+def attempt_line(entry: Mapping[str, Any], look: Look, width: int) -> Text:
+    """One attempt of a stage: which, how it ended or goes on, when it began, how long it took, and why."""
+    try:
+        glyph, role = look.run(RunState(str(entry.get("state"))))
+    except ValueError:
+        glyph, role = look.glyph("dots"), "dim"
+    started, ended = entry.get("started"), entry.get("ended")
+    began = time.strftime("%m-%d %H:%M", time.localtime(started)) if started else "-"
+    took = ended - started if started and ended else entry.get("elapsed")
+    name = f"{clean(entry.get('fingerprint'), 8)}/{entry.get('attempt')}"
+    told = f"  {began}  {span(took):>6}  {clean(entry.get('remark') or '', 200)}".rstrip()
+    line = look.line(f"  {name:<11} ", (f"{glyph} {clean(entry.get('state'), 10):<8}", role), (told, "dim"))
+    line.truncate(width)
+    return line
+
+
+def artifact_lines(artifact: Mapping[str, Any], look: Look, width: int) -> list[Text]:
+    """Where it lies, its size and hash, who made it, and its files with size and hash."""
+    made, files = artifact.get("made_by") or {}, artifact.get("files") or ()
+    pairs = [
+        ("path", clean(artifact.get("path"), 400)),
+        ("size", size(artifact.get("bytes"))),
+        ("fingerprint", clean(artifact.get("fingerprint"), 80)),
+        ("made by", f"{clean(made.get('run'), 120)}, attempt {made.get('attempt', '-')}"),
+    ]
+    lines = pairs_lines(pairs, look, width)
+    for entry in files:
+        told = f"  {size(entry.get('bytes')):>8}  {clean(entry.get('sha256'), 12)[:8]}  {clean(entry.get('path'), 300)}"
+        lines.append(look.line((shorten(look.remote(told), width, look.glyph("more")), "dim")))
+    more = int(artifact.get("file_count") or 0) - len(files)
+    return [*lines, *([look.line((f"  and {more} more files", "dim"))] if more > 0 else [])]
 
 
 def stage_lines(view: StageView, look: Look, width: int, now: float) -> list[Text]:

@@ -8,6 +8,7 @@ from eagle3_backend.control.commands import FindLogTime, ReadLog
 from eagle3_backend.findings import FindingError
 from eagle3_backend.runs.logreader import LOUD, LogBlock, Matcher
 from eagle3_tui.bindings import bindings
+from eagle3_tui.text import clean
 from eagle3_tui.widgets.logpane import LogPane, words_of
 from eagle3_tui.widgets.logtext import plain
 
@@ -15,7 +16,7 @@ from eagle3_tui.widgets.logtext import plain
 class LogTail(LogPane):
     """The keys of a log."""
 
-    BINDINGS = bindings("log", "list", "scroll")
+    BINDINGS = bindings("log", "sideways", "list", "scroll")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -271,6 +272,13 @@ class LogTail(LogPane):
             self._begin_search("")
         elif self._filter_text:
             self._begin_filter("")
+        elif self.screen.has_class("-zoomed"):
+            self.screen.remove_class("-zoomed")
         else:
             return False
         return True
+
+    def save_files(self) -> dict[str, str]:
+        """The lines that are held, as text."""
+        lines = self._chosen_lines() or [plain(line.text) for line in self.window.lines if not line.kind]
+        return {f"{clean(self.part.stage, 40) or 'log'}.log": "\n".join(lines) + "\n"}

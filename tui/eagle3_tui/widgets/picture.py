@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 from textual.geometry import Region, Size
 from textual.strip import Strip
@@ -12,6 +15,19 @@ from textual.widget import Widget
 if TYPE_CHECKING:
     from eagle3_tui.app import Panel
     from eagle3_tui.theme import Look
+
+
+def segments(text: Text, console: Console) -> list[Segment]:
+    """What `Text.render` gives, without its detours where styles stand side by side, as in `Look.line`."""
+    made, at, plain = [], 0, text.plain
+    for span in text.spans:
+        if span.start != at or not isinstance(span.style, Style):
+            return list(text.render(console))
+        made.append(Segment(plain[at : span.end], span.style))
+        at = span.end
+    if at != len(plain) or text.style or text.end:
+        return list(text.render(console))
+    return made
 
 
 class Picture(Widget):
@@ -36,6 +52,13 @@ class Picture(Widget):
         """The content, at most ``height`` lines; each is cut or filled to ``width`` by the caller."""
         raise NotImplementedError
 
+    def strips(self, width: int, height: int, base: Style) -> list[Strip]:
+        """The lines as they are painted on ``base``."""
+        return [
+            Strip(segments(text, self.app.console)).apply_style(base).adjust_cell_length(width, base)
+            for text in self.lines(width, height)
+        ]
+
     def title(self, width: int) -> Text | None:
         """What the border says, in at most ``width`` cells; None leaves it."""
         return None
@@ -55,17 +78,18 @@ class Picture(Widget):
         before = self._strips
         self._build()
         width = self.size.width
-        for y, strip in enumerate(self._strips):
-            if y >= len(before) or strip != before[y]:
-                self.refresh(Region(0, y, width, 1))
+        changed = [y for y, strip in enumerate(self._strips) if y >= len(before) or strip != before[y]]
+        # One region for lines that lie together: each costs the compositor more than a line does.
+        start = 0
+        for at, y in enumerate(changed):
+            if at + 1 == len(changed) or changed[at + 1] != y + 1:
+                self.refresh(Region(0, changed[start], width, y - changed[start] + 1))
+                start = at + 1
 
     def _build(self) -> None:
         width, height = self.size
         base = self.visual_style.rich_style
-        self._strips = [
-            Strip(text.render(self.app.console)).apply_style(base).adjust_cell_length(width, base)
-            for text in self.lines(width, height)[:height]
-        ]
+        self._strips = self.strips(width, height, base)[:height]
         blank = Strip.blank(width, base)
         self._strips += [blank] * (height - len(self._strips))
         self._drawn = self.size

@@ -76,9 +76,10 @@ class Pipeline(Picture, can_focus=True):
         names = [view.name for view in self.stages]
         if names:
             at = names.index(self.selected) if self.selected in names else 0
-            self._select(names[min(len(names) - 1, max(0, at + step))])
+            self.select(names[min(len(names) - 1, max(0, at + step))])
 
-    def _select(self, name: str) -> None:
+    def select(self, name: str) -> None:
+        """Mark this stage; from now on the mark stays where the operator put it."""
         self.moved = True
         if name != self.selected:
             self.selected = name

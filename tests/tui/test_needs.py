@@ -1,0 +1,132 @@
+"""What waits for a person, what it costs, and what is worth a bell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eagle3_backend.control.snapshot import Gpu, HostView, Machine, Snapshot, StageView
+from eagle3_backend.findings import error
+from eagle3_backend.states import LinkState, RunState
+from eagle3_tui.alerts import CALM_SECONDS, IDLE_SECONDS, Alerts
+from eagle3_tui.needs import cost_words, needs, remaining
+
+LIVE = HostView("box", LinkState.LIVE)
+
+
+def campaign(*views: StageView, host: HostView = LIVE) -> Snapshot:
+    return Snapshot(version=1, host=host, stages=views, price_per_hour=2.0, spent_seconds=5400.0)
+
+
+def stage(name: str, state: RunState, **values) -> StageView:
+    return StageView(name, name, state, run=name, **values)
+
+
+DONE = stage("export", RunState.DONE, fresh=True, needs=("export",))
+BENCH = stage("bench", RunState.READY, needs=("export", "bench"))
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "told"),
+    [
+        (campaign(stage("train", RunState.FAILED)), "train failed: enter shows why, u resumes"),
+        (campaign(stage("train", RunState.STOPPED)), "train is stopped: u resumes"),
+        (campaign(stage("train", RunState.RUNNING, heartbeat_age=90.0)), "train shows no sign of life for 1m30s"),
+        (campaign(stage("train", RunState.RUNNING, findings=(error("loss_nan", ""),))), "train: loss_nan"),
+        (campaign(DONE, BENCH), "nothing runs: s starts bench and what follows"),
+        (campaign(DONE, replace(BENCH, fresh=True)), "the campaign is done: the drafter can be served"),
+        (campaign(DONE, host=HostView("box", LinkState.KEY_CHANGED)), "the host key of box has changed"),
+        (campaign(DONE, host=HostView("box", offered_key="k")), "box wants its host key checked: r asks"),
+        (campaign(DONE, host=HostView("box", LinkState.RECONNECTING, since=-500.0)), "no link to box for 8m20s"),
+        (
+            campaign(DONE, host=replace(LIVE, machine=Machine(disk_free=10**9, disk_total=10**12))),
+            "only 1.0 GB of disk left",
+        ),
+    ],
+)
+def test_what_does_not_go_on_by_itself_is_named(snapshot, told) -> None:
+    assert needs(snapshot, 0.0)[0].words == told
+
+
+def test_nothing_waits_while_a_stage_works_or_before_anything_is_known() -> None:
+    assert needs(campaign(stage("train", RunState.RUNNING, heartbeat_age=2.0)), 0.0) == ()
+    assert needs(Snapshot(), 0.0) == ()
+    assert needs(campaign(stage("train", RunState.UNKNOWN, last_state=RunState.RUNNING)), 0.0) == ()
+
+
+def test_the_forecast_counts_what_the_stage_at_work_still_takes() -> None:
+    forecast = {
+        "stages": [{"stage": "train", "seconds": 1000.0}, {"stage": "bench", "seconds": 600.0}],
+        "total": {"bytes": 5_000_000_000},
+    }
+    working = campaign(stage("train", RunState.RUNNING, eta=120.0), BENCH)
+    assert remaining(forecast, working) == 720.0
+    assert remaining(forecast, campaign(stage("train", RunState.RUNNING, elapsed=400.0), BENCH)) == 1200.0
+    assert cost_words(forecast, working) == ["2.00/h", "spent 3.00", "12m to go, 0.40, 5.0 GB"]
+    assert cost_words(None, replace(working, price_per_hour=0.0)) == []
+    forecast["stages"][1]["seconds"] = None
+    assert remaining(forecast, working) is None
+
+
+async def test_the_line_stands_on_top_of_the_dashboard(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        line = panel.lines()[1]
+        assert line.startswith(" ✓ nothing waits for you") and "28.00/h" in line and "to go" in line
+    async with show("failed", (80, 24)) as panel:
+        assert panel.lines()[1].startswith(" ✕ train failed: enter shows why, u resumes")
+
+
+async def test_where_it_is_short_the_line_gives_its_place_to_the_pipeline(show) -> None:
+    async with show("train", (80, 18)) as panel:
+        assert "Pipeline" in panel.lines()[1]
+
+
+# The bell
+
+
+def test_an_end_rings_once_and_the_first_picture_never() -> None:
+    alerts = Alerts()
+    assert alerts.observe(campaign(stage("train", RunState.DONE)), 0.0) == []
+    assert alerts.observe(campaign(stage("bench", RunState.RUNNING)), 1.0) == []
+    assert alerts.observe(campaign(stage("bench", RunState.FAILED, remark="exit 137")), 2.0) == [
+        ("bench failed: exit 137", "bad")
+    ]
+    assert alerts.observe(campaign(stage("bench", RunState.FAILED, remark="exit 137")), 3.0) == []
+
+
+def test_a_lost_link_is_no_end() -> None:
+    alerts = Alerts()
+    alerts.observe(campaign(stage("train", RunState.RUNNING)), 0.0)
+    assert alerts.observe(campaign(stage("train", RunState.UNKNOWN, last_state=RunState.RUNNING)), 1.0) == []
+    assert alerts.observe(campaign(stage("train", RunState.DONE)), 2.0) == [("train done", "good")]
+
+
+def test_a_trouble_that_flickers_rings_once() -> None:
+    alerts = Alerts()
+    full = campaign(DONE, host=replace(LIVE, machine=Machine(disk_free=1, disk_total=1000)))
+    rung = [len(alerts.observe(full if second % 2 else campaign(DONE), float(second))) for second in range(20)]
+    assert sum(rung) == 1
+    alerts.observe(campaign(DONE), 21.0 + CALM_SECONDS)
+    assert len(alerts.observe(full, 22.0 + CALM_SECONDS)) == 1
+
+
+def test_idle_gpus_ring_after_a_quarter_of_an_hour_of_work() -> None:
+    alerts = Alerts()
+    host = replace(LIVE, machine=Machine(gpus=(Gpu(0, "x", 0.0, 1, 2, 30.0, 60.0),)))
+    idle = campaign(stage("train", RunState.RUNNING), host=host)
+    assert alerts.observe(idle, 0.0) == []
+    assert alerts.observe(idle, IDLE_SECONDS - 1) == []
+    assert [role for _, role in alerts.observe(idle, IDLE_SECONDS + 1)] == ["bad"]
+
+
+async def test_the_terminal_rings_and_the_footer_says_why(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        rung: list[int] = []
+        panel.app.bell = lambda: rung.append(1)
+        views = [replace(view, state=RunState.DONE) if view.name == "train" else view
+                 for view in panel.app.picture.stages]  # fmt: skip
+        ended = replace(panel.app.picture, version=900, stages=tuple(views))
+        panel.source.snapshot = lambda: ended
+        await panel.pass_time(1)
+        assert rung == [1] and "train done" in panel.text()

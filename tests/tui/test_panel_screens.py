@@ -1,0 +1,244 @@
+"""The screens that can be opened from anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eagle3_backend.control.commands import AddHost, Doctor, EndOrphan, Open, Processes
+from eagle3_backend.control.snapshot import Event
+from eagle3_backend.findings import FindingError, error
+from eagle3_tui.keymap import name_of
+from eagle3_tui.mock import MockSource
+from eagle3_tui.screens.dashboard import Dashboard
+from eagle3_tui.screens.tables import TableScreen
+from eagle3_tui.widgets.footer import chosen
+
+SIZES = [(40, 10), (60, 16), (66, 18), (80, 24), (80, 50), (100, 21), (100, 30), (120, 40), (180, 36), (200, 15),
+         (200, 60), (240, 70)]  # fmt: skip
+VISITS = {"t": "Hosts", "m": "GPUs", "e": "Events", "o": "Orphans"}
+
+
+async def visit(panel, key: str) -> None:
+    await panel.press(key)
+    await panel.settle()
+
+
+async def command(panel, text: str) -> None:
+    await panel.press("colon")
+    await panel.settle()
+    panel.app.screen.query_one("#prompt Input").value = text
+    await panel.press("enter")
+    await panel.settle()
+    await panel.settle()
+
+
+@pytest.mark.parametrize("key", VISITS)
+@pytest.mark.parametrize("scene", ["failed", "empty"])
+async def test_screens_fit_every_size(show, key, scene) -> None:
+    async with show(scene, (120, 40)) as panel:
+        await visit(panel, key)
+        for size in SIZES:
+            await panel.pilot.resize_terminal(*size)
+            await panel.settle()
+            lines = panel.lines()
+            assert len(lines) == size[1] and {len(line) for line in lines} == {size[0]}
+            for one in chosen(panel.app.screen.context, size[0]):
+                assert f"{name_of(one.keys[0])} {one.help}" in lines[-1]
+            if size[0] >= 60 and size[1] >= 16:
+                assert sum(line.count("┏") for line in lines) == 1
+            else:
+                assert "60x16 needed" in panel.text()
+
+
+@pytest.mark.parametrize(("key", "title"), VISITS.items())
+async def test_a_key_opens_a_screen_and_closes_it(show, key, title) -> None:
+    async with show("train", (120, 40)) as panel:
+        await visit(panel, key)
+        assert isinstance(panel.app.screen, TableScreen) and f"━ {title}" in panel.text()
+        await visit(panel, key)
+        assert isinstance(panel.app.screen, Dashboard)
+        await visit(panel, key)
+        await panel.press("escape")
+        assert isinstance(panel.app.screen, Dashboard)
+
+
+async def test_the_machine_tells_whose_processes_use_it(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        await visit(panel, "m")
+        told = panel.text()
+        assert "qwen3-8b-train-51c0 attempt 1" in told and "bo " in told and "other" in told
+        assert "cpu     43%" in told and "129 GB free" in told
+
+
+async def test_processes_are_asked_for_again_while_they_are_seen(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        await visit(panel, "m")
+        before = panel.source.commands.count(Processes())
+        await panel.pass_time(4)
+        assert panel.source.commands.count(Processes()) == before + 1
+        await panel.press("escape")
+        await panel.pass_time(8)
+        assert panel.source.commands.count(Processes()) == before + 1
+
+
+async def test_a_question_that_is_refused_is_told_in_the_table(show) -> None:
+    class Deaf(MockSource):
+        def _act(self, command):
+            if isinstance(command, Processes):
+                raise FindingError(error("ssh_connection_lost", "There is no link to h200-a."))
+            return super()._act(command)
+
+    async with show(source=Deaf()) as panel:
+        await visit(panel, "m")
+        assert "There is no link to h200-a." in panel.text()
+
+
+async def test_hosts_tell_the_link_and_offer_names_of_the_ssh_configuration(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        await visit(panel, "t")
+        told = panel.text()
+        assert "● live 38ms" in told and "+0.2 s" in told and "8 x NVIDIA H200" in told
+        assert "h100-b" in told and "in ~/.ssh/config" in told and "protocol 1, Python 3.11.9" in told
+
+
+async def test_enter_on_another_host_writes_a_profile_and_opens_it(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        await visit(panel, "t")
+        await panel.press("end", "enter")
+        assert "Another host" in panel.text()
+        await panel.press("enter")
+        await panel.settle()
+        added = next(one for one in panel.source.commands if isinstance(one, AddHost))
+        assert added.name == "lab"
+        assert panel.source.commands[-1] == Open(added.folder / "lab.toml")
+        assert isinstance(panel.app.screen, Dashboard)
+
+
+async def test_events_are_counted_until_they_were_looked_at_and_can_be_narrowed(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        assert "Events · 6 new" in panel.text()
+        await visit(panel, "e")
+        assert "Events · 6 · 6 new" in panel.text()
+        await panel.press("slash")
+        await panel.settle()
+        panel.app.screen.query_one("#prompt Input").value = "error lab"
+        await panel.press("enter")
+        await panel.settle()
+        told = panel.text()
+        assert "ssh_host_key_changed" in told and "checkpoint step_18300" not in told
+        await panel.press("escape")
+        assert "checkpoint step_18300" in panel.text()
+        await panel.press("escape")
+        assert "Events ─" in panel.text()
+
+
+async def test_a_new_event_is_marked_on_the_dashboard(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        await visit(panel, "e")
+        await panel.press("escape")
+        event = Event(panel.app.seen_events + 5, "train", "something new", "warning")
+        changed = replace(panel.app.picture, version=900, events=(*panel.app.picture.events, event))
+        panel.source.snapshot = lambda: changed
+        await panel.pass_time(1)
+        assert "Events · 1 new" in panel.text()
+
+
+async def test_orphans_are_ended_by_typing_the_stage(show) -> None:
+    async with show("failed", (120, 40)) as panel:
+        await visit(panel, "o")
+        assert "supervisor gone, 2 process(es) work on" in panel.text() and "41233" in panel.text()
+        await panel.press("X")
+        await panel.settle()
+        await panel.press(*"serve", "enter")
+        assert "'serve' is another name" in panel.text()
+        panel.app.screen.query_one("Input").value = "train"
+        await panel.press("enter")
+        await panel.settle()
+        assert EndOrphan("qwen3-8b-train-51c0", 1) in panel.source.commands
+
+
+async def test_doctor_is_a_command_and_tells_what_is_wrong_first(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        await command(panel, "doctor")
+        assert Doctor() in panel.source.commands
+        lines = panel.lines()
+        assert "Doctor · 6 checks · 1 to look at" in lines[1] and "81 % of /data" in lines[3]
+        assert "Delete artifacts that are out of date." in panel.text()
+
+
+async def test_a_command_can_name_a_stage(show) -> None:
+    async with show("refused", (120, 40)) as panel:
+        await command(panel, "run evaluate")
+        assert "▸ evaluate" in panel.text() and "will run" in panel.text()
+
+
+@pytest.mark.parametrize(("text", "told"), [("nonsense", "there is no :nonsense here"), ("run nothing", "no stage")])
+async def test_a_command_that_is_not_there_is_told(show, text, told) -> None:
+    async with show("train", (120, 40)) as panel:
+        await command(panel, text)
+        assert told in panel.app.message[0]
+
+
+async def test_tab_completes_a_command(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        await panel.press("colon", *"doc")
+        await panel.settle()
+        await panel.press("tab", "enter")
+        await panel.settle()
+        await panel.settle()
+        assert "━ Doctor" in panel.text()
+
+
+async def test_the_palette_finds_an_action_by_its_words(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        await panel.press("ctrl+p")
+        await panel.settle()
+        await panel.press(*"nobody supervises")
+        await panel.press("enter")
+        await panel.settle()
+        await panel.settle()
+        assert "━ Orphans" in panel.text()
+
+
+async def test_readonly_turns_acting_keys_off(show) -> None:
+    async with show("train", (120, 40), readonly=True) as panel:
+        for key in ("s", "x", "u", "R"):
+            await panel.press(key)
+            assert isinstance(panel.app.screen, Dashboard) and "--readonly" in panel.app.message[0]
+        await visit(panel, "t")
+        await panel.press("end", "enter")
+        assert "--readonly" in panel.app.message[0]
+
+
+async def test_the_rate_bounds_redraws_and_can_pause_them(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        await panel.press("P", "P", "P", "P", "P")
+        assert "paused" in panel.app.message[0]
+        version = panel.app.picture.version
+        await panel.pass_time(3)
+        assert panel.app.picture.version == version
+        await panel.press("P")
+        await panel.pass_time(1)
+        assert panel.app.picture.version > version
+
+
+async def test_the_screen_is_saved_as_picture_and_as_text(show, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("eagle3_tui.saving.saved_files", lambda: tmp_path)
+    async with show("train", (80, 24)) as panel:
+        await panel.press("S")
+        names = sorted(Path(path).suffix for path in tmp_path.iterdir())
+        assert names == [".svg", ".txt"]
+        assert any("Pipeline" in path.read_text() for path in tmp_path.glob("*.txt"))
+
+
+async def test_a_log_can_have_the_whole_screen(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        await panel.press("l", "z")
+        await panel.settle()
+        assert "Pipeline" not in panel.text() and "Log · train" in panel.lines()[1]
+        await panel.press("escape")
+        await panel.settle()
+        assert "Pipeline" in panel.text()

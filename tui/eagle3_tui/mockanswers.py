@@ -1,0 +1,77 @@
+"""What the mock answers to questions about hosts, processes and artifacts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eagle3_backend.control.commands import AddHost, Artifact, Command, Doctor, Hosts, Orphans, Processes
+
+GIB = 2**30
+ASKED = (AddHost, Artifact, Doctor, Hosts, Orphans, Processes)
+
+
+def answer(command: Command, scene: str) -> Any:
+    """The answer to one of `ASKED`."""
+    if isinstance(command, Artifact):
+        return _artifact(command.stage) if command.stage not in ("train", "bench") or scene == "done" else None
+    if isinstance(command, Processes):
+        return {"processes": _processes()}
+    if isinstance(command, Orphans):
+        return {"orphans": [_ORPHAN] if scene == "failed" else []}
+    if isinstance(command, AddHost):
+        return str(command.folder / f"{command.name}.toml")
+    if isinstance(command, Hosts):
+        return {"hosts": [{"name": "h200-a", "address": "h200-a", "workspaces": ["/data/eagle3"],
+                           "host_name": "node17", "seen": "2026-11-29T13:58:00Z"},
+                          {"name": "embedded", "address": "embedded", "workspaces": ["/home/ana/eagle3"],
+                           "seen": "2026-11-27T09:12:44Z"}],
+                "candidates": ["h100-b", "lab"]}  # fmt: skip
+    return {"checks": [_check(*entry) for entry in _CHECKS]}
+
+
+_ORPHAN = {
+    "stage": "train", "run": "qwen3-8b-train-51c0", "attempt": 1, "campaign": "qwen3-8b",
+    "remark": "supervisor gone, 2 process(es) work on",
+    "processes": [{"pid": 41233, "command": "python -m eagle3_backend.stages train"},
+                  {"pid": 41290, "command": "python -m torch._inductor.compile_worker"}],
+}  # fmt: skip
+
+_CHECKS = (
+    ("link", "gateway", "ok", "protocol 1, h200-a", ""),
+    ("link", "round trip", "ok", "38 ms", ""),
+    ("link", "clock", "ok", "the host is +0.2 s off", ""),
+    ("workspace", "disk", "warn", "81 % of /data is used", "Delete artifacts that are out of date."),
+    ("workspace", "write", "ok", "/data/eagle3 can be written", ""),
+    ("gpu", "driver", "ok", "8 x NVIDIA H200, driver 580.65", ""),
+)
+
+
+def _check(area: str, name: str, level: str, message: str, fix: str) -> dict[str, str]:
+    return {"area": area, "name": name, "level": level, "message": message, "fix": fix}
+
+
+def _processes() -> list[dict[str, Any]]:
+    ours = [
+        {"pid": 41200 + index, "user": "ana", "command": f"python -m eagle3_backend.stages train --rank {index}",
+         "cpu_percent": 99.0 - index, "memory": (12 + index) * GIB, "gpus": [index], "run": "qwen3-8b-train-51c0",
+         "attempt": 1}
+        for index in range(6)
+    ]  # fmt: skip
+    others = [
+        {"pid": 39120, "user": "bo", "command": "python serve.py --model llama", "cpu_percent": 41.0,
+         "memory": 20 * GIB, "gpus": [6], "run": "", "attempt": 0},
+        {"pid": 812, "user": "root", "command": "/usr/bin/dockerd -H fd://", "cpu_percent": 1.2,
+         "memory": GIB // 4, "gpus": [], "run": "", "attempt": 0},
+    ]  # fmt: skip
+    return ours + others
+
+
+def _artifact(stage: str) -> dict[str, Any]:
+    files = [
+        {"path": "train-00000.safetensors", "bytes": 180 * GIB, "sha256": "9f1c" + "0" * 60},
+        {"path": "holdout-00000.safetensors", "bytes": 6 * GIB, "sha256": "77ad" + "0" * 60},
+        {"path": "store.json", "bytes": 1483, "sha256": "0c44" + "0" * 60},
+    ]
+    return {"path": f"/data/eagle3/qwen3-8b/{stage}/51c0d2e4", "kind": stage, "fingerprint": "51c0d2e4",
+            "bytes": 186 * GIB, "made_by": {"run": f"qwen3-8b-{stage}-51c0", "attempt": 1}, "files": files,
+            "file_count": 3}  # fmt: skip

@@ -1,0 +1,125 @@
+"""The hosts: the one that is worked on, those known from before, and names of the SSH configuration to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from rich.text import Text
+
+from eagle3_backend.control.commands import AddHost, Command, Hosts
+from eagle3_backend.control.snapshot import HostView
+from eagle3_tui.bindings import bindings
+from eagle3_tui.places import user_profiles
+from eagle3_tui.screens.tables import TableScreen
+from eagle3_tui.text import clean, size
+from eagle3_tui.widgets.facts import finding_lines, pairs_lines, wrapped
+from eagle3_tui.widgets.header import link_words
+from eagle3_tui.widgets.table import Row, Table
+
+
+class HostsScreen(TableScreen):
+    """Enter on a name that is not worked on writes a profile for it and opens that."""
+
+    BINDINGS = bindings("hosts")
+    context = "hosts"
+
+    def __init__(self, stage: str = "") -> None:
+        super().__init__(stage)
+        self._known: list[dict[str, Any]] = []
+        self._candidates: list[str] = []
+
+    def question(self) -> Command:
+        return Hosts()
+
+    def take(self, answer: object) -> None:
+        found = cast("dict[str, Any]", answer)
+        self._known, self._candidates = found["hosts"], found["candidates"]
+
+    @property
+    def _open(self) -> HostView:
+        return self.panel.picture.host
+
+    def table(self) -> Table:
+        look, host = self.panel.look, self._open
+        words, role = link_words(host, self.panel.monotonic(), look)
+        rows = []
+        if host.name:
+            latency = f"{host.latency * 1000:.0f} ms" if host.latency is not None else "-"
+            skew = f"{host.skew:+.1f} s" if host.skew is not None else "-"
+            machine = host.machine
+            gpus = f"{len(machine.gpus)} x {machine.gpus[0].name}" if machine.gpus else "none"
+            free = size(machine.disk_free)
+            told = ((one, "text") for one in (latency, skew, free, gpus))
+            rows.append(Row(host.name, ((host.name, "text"), (words, role), *told)))
+        for entry in self._known:
+            if entry["name"] != host.name:
+                seen = f"last seen {entry.get('seen', 'never')}"
+                rows.append(Row(entry["name"], _quiet(entry["name"], "known", seen)))
+        shown = {row.key for row in rows}
+        rows += [
+            Row(name, _quiet(name, "not used yet", "in ~/.ssh/config"))
+            for name in self._candidates
+            if name not in shown
+        ]
+        heads = ("host", "link", "round trip", "clock", "disk free", "GPUs")
+        return Table(look.joined(["Hosts", f"{len(rows)}"]), heads, tuple(rows), self.waiting("no host yet"))
+
+    def detail(self, key: str, width: int) -> list[Text]:
+        look, host = self.panel.look, self._open
+        if key == host.name:
+            pairs = [
+                ("agent", clean(host.agent or "not met yet", 200)),
+                ("workspace", clean(self.panel.picture.workspace, 300)),
+                ("campaign", clean(self.panel.picture.campaign, 100)),
+                ("cores", str(host.machine.cpu_count or "-")),
+                ("host key", clean(host.offered_key, 200) if host.offered_key else "known"),
+            ]
+            lines = pairs_lines(pairs, look, width)
+            return [*lines, *(finding_lines(host.problem, look, width) if host.problem else [])]
+        entry = next((entry for entry in self._known if entry["name"] == key), None)
+        if entry is not None:
+            told = {name: value for name, value in entry.items() if name != "name"}
+            pairs = [(name, clean(_words(value), 300)) for name, value in told.items()]
+            lines = pairs_lines(pairs, look, width)
+        else:
+            lines = wrapped(look, "A name of ~/.ssh/config that no campaign has worked on yet.", width) if key else []
+        asked = "enter writes a profile like the open one for this host, and opens it; its key is asked about first."
+        return [*lines, *wrapped(look, asked, width, "dim")] if key else []
+
+    def action_add_host(self) -> None:
+        self.panel.ask_line("host ", "", self._offer, "a host name, or a name of ~/.ssh/config")
+
+    def action_open_row(self) -> None:
+        if self.marked and self.marked != self._open.name:
+            self._offer(self.marked)
+
+    def _offer(self, name: str) -> None:
+        name = name.strip()
+        if not name or self.panel.refuses_acts("add a host"):
+            return
+        from eagle3_tui.screens.dialogs import ConfirmDialog
+
+        folder = user_profiles()
+
+        def go_on(sure: bool | None) -> None:
+            if sure:
+                self.panel.inquire(AddHost(name, folder), self._opened, self.panel.refused_by_the_way)
+
+        words = (
+            f"A copy of {Path(self.panel.picture.profile).name or 'the open profile'} whose host is {clean(name, 100)} "
+            f"is written to {folder} and opened. Runs on {clean(self._open.name, 100) or 'the open host'} go on."
+        )
+        self.app.push_screen(ConfirmDialog("Another host", words, "write and open"), go_on)
+
+    def _opened(self, path: object) -> None:
+        self.panel.open_profile(Path(str(path)))
+        self.leave()
+
+
+def _words(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _quiet(name: str, link: str, last: str) -> tuple[tuple[str, str], ...]:
+    return ((name, "text"), (link, "dim"), ("-", "dim"), ("-", "dim"), ("-", "dim"), (last, "dim"))

@@ -72,6 +72,23 @@ def test_how_gpus_share_a_target_and_whose_code_may_run_reach_the_engine():
     assert not {"--enable-expert-parallel", "--disable-custom-all-reduce", "--trust-remote-code"} & set(plain)
 
 
+def test_serve_and_bench_run_the_engine_that_is_chosen_in_its_own_environment():
+    environments = {**ADOPTED, "sglang": {"python": "/opt/sglang/bin/python"}}
+    specs = chain(environments, GPUS, bench={"engine": "sglang", "context": 777})
+    assert (specs["bench"]["environment"], specs["generate"]["environment"]) == ("sglang", "vllm")
+    assert specs["bench"]["argv"][0] == "/opt/sglang/bin/python"
+    plan = specs["bench"]["engine"]
+    assert plan["engine"] == "sglang" and plan["argv"][plan["argv"].index("--context-length") + 1] == "777"
+    assert specs["generate"]["engine"]["engine"] == "vllm"
+    assert chain(environments, GPUS)["bench"]["fingerprint"] != specs["bench"]["fingerprint"]
+
+
+def test_a_chosen_engine_without_an_environment_or_without_a_gpu_is_refused():
+    assert codes(lambda: chain(ADOPTED, GPUS, bench={"engine": "sglang"})) == ["environment_missing"]
+    built = {**BUILT, "sglang": {"python": "/opt/sglang/bin/python"}}
+    assert codes(lambda: chain(built, bench={"engine": "sglang"})) == ["engine_device_unsupported"]
+
+
 def test_an_adopted_environment_computes_where_the_host_does():
     assert chain(ADOPTED)["generate"]["engine"]["device"] == "cpu"
     assert chain(ADOPTED, GPUS)["generate"]["engine"]["device"] == "cuda"

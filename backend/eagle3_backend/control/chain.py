@@ -86,7 +86,7 @@ def engine_of(
         trust_remote_code=target.trust_remote_code,
         bulk=planned.name in BULK,
     )
-    return plan_server("vllm", python, wishes)
+    return plan_server(own.get("engine", "vllm"), python, wishes)
 
 
 def build_spec(

@@ -44,6 +44,7 @@ ABOVE_ZERO = ("checkpoint_seconds", "clip", "learning_rate", "save_seconds", "st
 
 ONE_OF: Dict[str, Tuple[str, ...]] = {
     "dtype": ("bfloat16", "float16", "float32"),
+    "engine": ("vllm", "sglang"),
     "layout": ("flat", "nested"),
     "loss": ("kl", "lk_hybrid"),
 }
@@ -232,6 +233,8 @@ class ExportParameters(StageParameters):
 class ServeParameters(EngineParameters):
     """A running endpoint."""
 
+    engine: str = "vllm"
+    """Engine that serves, in the profile's environment of that name: `vllm`, or `sglang`, which needs a GPU."""
     layout: str = "flat"
     """Drafter directory to serve: `flat` or `nested`."""
     depth: int = 3
@@ -246,6 +249,8 @@ class ServeParameters(EngineParameters):
 class BenchParameters(EngineParameters):
     """With and without the drafter, on prompts that training never saw."""
 
+    engine: str = "vllm"
+    """Engine that is measured, in the profile's environment of that name: `vllm`, or `sglang`, which needs a GPU."""
     layout: str = "flat"
     """Drafter directory to measure: `flat` or `nested`."""
     depth: int = 3

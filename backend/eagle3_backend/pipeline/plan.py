@@ -84,7 +84,7 @@ def plan_campaign(
             output=f"{workspace}/{campaign}/{stage.name}/{name}",
             inputs=paths,
             parameters=asdict(values),
-            environment=stage.environment,
+            environment=stage.environment_of(values),
         )
     return CampaignPlan(campaign, workspace, stages)
 

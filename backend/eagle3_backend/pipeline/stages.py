@@ -14,8 +14,8 @@ class Stage:
 
     ``reads`` are the stages whose artifacts it takes (they enter its fingerprint); ``after`` must be done first without
     entering it. ``makes`` is the artifact's kind, None for a service. ``environment`` names the interpreter: ``host``
-    is the agent's own. ``version`` is raised by hand when the same parameters give another output. What is not ``built``
-    has a place in the pipeline and no program yet.
+    is the agent's own. ``version`` is raised by hand when the same parameters give another output. What is not
+    ``built`` has a place in the pipeline and no program yet.
     """
 
     name: str
@@ -35,6 +35,10 @@ class Stage:
         if isinstance(parameters, p.ExportParameters) and parameters.adopt:
             return ("target",)
         return self.reads
+
+    def environment_of(self, parameters: p.StageParameters) -> str:
+        """The environment it runs in with these parameters: a chosen engine's own, else the declared one."""
+        return str(getattr(parameters, "engine", self.environment))
 
 
 _STAGES = (

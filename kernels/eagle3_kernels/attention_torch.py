@@ -47,9 +47,9 @@ def spread(
             wide = _wide(key[:, own])
             weight = (queries * wide).sum(-1).mul_(scale).sub_(lse[:, heads]).exp_()
             slope = (pushed * value[:, own]).sum(-1).sub_(constant).mul_(weight).mul_(scale)
-            total = torch.addcmul(total, slope[..., None], wide)
-            d_keys[step][:, own] = (slope[..., None] * queries).sum(1, keepdim=True)
-            d_values[step][:, own] = (weight[..., None] * pushed).sum(1, keepdim=True)
+            total.addcmul_(slope[..., None], wide)
+            d_keys[step][:, own] = _over_heads(slope[..., None] * queries)
+            d_values[step][:, own] = _over_heads(weight[..., None] * pushed)
         d_query[:, heads] = total
     return d_query, d_keys, d_values
 
@@ -59,6 +59,11 @@ def _heads(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
     group = query.shape[1] // key.shape[1]
     for head in range(key.shape[1]):
         yield slice(head * group, (head + 1) * group), slice(head, head + 1)
+
+
+def _over_heads(states: Tensor) -> Tensor:
+    """The sum over query heads, their dimension kept."""
+    return states if states.shape[1] == 1 else states.sum(1, keepdim=True)
 
 
 def _wide(values: Tensor) -> Tensor:

@@ -76,3 +76,9 @@ def laptop_at(tools: ModuleType) -> Iterator[Callable[..., Any]]:
 def sglang_environment() -> ModuleType:
     """SGLang's argument parser beside vLLM."""
     return load_support("sglang_environment")
+
+
+@pytest.fixture(scope="session")
+def speculators_environment() -> ModuleType:
+    """speculators beside the train environment."""
+    return load_support("speculators_environment")

@@ -248,7 +248,11 @@ def parameter_schema() -> dict[str, Any]:
 
 def load(path: Path) -> Profile:
     """Read and validate a profile. Raises FindingError with one finding for each fault."""
-    data = _read(path)
+    return validated(path, _read(path))
+
+
+def validated(path: Path, data: dict[str, Any]) -> Profile:
+    """The profile that a file with this content is, or would be. Raises FindingError as `load`."""
     found: list[Finding] = []
     document = None
     try:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from eagle3_backend.control.commands import Attempts, Await, Inspect, Open, Specification, Start
+from eagle3_backend.control.commands import Attempts, Await, Inspect, Open, Results, Specification, Start
 from eagle3_backend.findings import FindingError
 
 
@@ -24,6 +24,13 @@ def test_attempts_of_other_parameters_are_listed_with_what_they_were_started_wit
     assert older["parameters"]["model"].endswith("135m") and newer["parameters"]["model"].endswith("360m")
     assert newer["fingerprint"] == attempts[0]["fingerprint"] != older["fingerprint"]
     assert "then" not in newer
+    results = campaign.ask(control, Results("target"))["artifacts"]
+    assert [(entry["fingerprint"], entry["planned"]) for entry in results] == [
+        (newer["fingerprint"], True),
+        (older["fingerprint"], False),
+    ]
+    assert all(entry["ended"] and isinstance(entry["summary"], dict) for entry in results)
+    assert campaign.ask(control, Results("bench")) == {"artifacts": []}
     with pytest.raises(FindingError) as problem:
         campaign.ask(control, Specification(attempts[0]["run"], 9))
     assert problem.value.findings

@@ -140,6 +140,14 @@ def test_sglangs_window_is_its_counted_steps_times_its_gauge_and_says_that_it_is
     assert (found.tokens_per_second, found.running) == (15.0, 2)
 
 
+def test_a_windows_figures_by_position_stand_only_where_something_was_drafted() -> None:
+    before, after = parse(page(10, 30, 5, [4, 1, 0])), parse(page(110, 330, 85, [54, 26, 5]))
+    told = window(before, after, 5.0).values()
+    assert (told["drafts"], told["accepted"], told["acceptance_length"]) == (100, 80, 1.8)
+    assert [told[f"acceptance_at_{place}"] for place in (1, 2, 3)] == [0.5, 0.25, 0.05]
+    assert set(window(after, after, 5.0).values()) == {"requests_running", "requests_waiting", "tokens_per_second"}
+
+
 def test_sglang_without_a_drafted_step_has_no_length() -> None:
     page = parse(SGLANG.format(verifies=0, generated=0, length=0.0))
     assert window(page, page, 1.0).drafting.length is None

@@ -271,6 +271,29 @@ class AddHost:
 
 
 @dataclass(frozen=True)
+class Results:
+    """Every whole artifact of a stage in this campaign, of other parameters too: the planned one, then the newest.
+
+    Answer: {"artifacts": [{"fingerprint", "path", "planned", "run", "attempt", "ended", "inputs", "summary"}, ...]}.
+    """
+
+    stage: str
+
+
+@dataclass(frozen=True)
+class WriteProfile:
+    """Write a profile as a whole; no profile need be open. Answer: its path. Raises FindingError.
+
+    ``before`` is the text that the change began with, empty where there must be no file yet: what somebody else has
+    written meanwhile is not overwritten.
+    """
+
+    path: Path
+    text: str
+    before: str
+
+
+@dataclass(frozen=True)
 class Endpoint:
     """Tunnel to the running ``serve``. Answer: {"base_url", "api_key", "port", "model"}."""
 
@@ -303,5 +326,7 @@ Command = (
     | Orphans
     | EndOrphan
     | AddHost
+    | Results
+    | WriteProfile
     | Endpoint
 )

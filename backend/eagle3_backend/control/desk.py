@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.control import acts, answers, commands, engine_options, hosts, inspecting, logs
+from eagle3_backend.control import acts, answers, commands, engine_options, hosts, inspecting, logs, profiles
 from eagle3_backend.control.campaign import Campaign, link_lost
 from eagle3_backend.control.snapshot import Event, Snapshot
 from eagle3_backend.findings import FindingError, error
@@ -61,6 +61,8 @@ class Desk:
                 return await self._open(command)
             if isinstance(command, commands.Hosts):
                 return hosts.listed(self._config_dir, SshFiles())
+            if isinstance(command, commands.WriteProfile):
+                return await asyncio.to_thread(profiles.write, command.path, command.text, command.before)
             if isinstance(command, commands.Inspect) and command.host:
                 return await hosts.inspect(self._config_dir, command.host, command.path)
             if isinstance(command, (commands.Start, commands.Stop, commands.Resume)):
@@ -139,6 +141,8 @@ class Desk:
                 return await engine_options.options(campaign, self._cache_dir, engine)
             case commands.Artifact(stage):
                 return await inspecting.artifact(campaign, stage)
+            case commands.Results(stage):
+                return await inspecting.results(campaign, stage)
             case commands.Processes():
                 return await campaign.session.request("processes")
             case commands.Orphans():

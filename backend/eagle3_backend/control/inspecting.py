@@ -18,6 +18,9 @@ TOLD = ("stage", "run", "attempt", "fingerprint", "state", "started", "ended", "
 FILES = 200
 """Files of an artifact that are listed."""
 
+RESULTS = 12
+"""Artifacts of a stage under other parameters that are looked at."""
+
 ORPHANED = "remote_process_orphaned"
 
 
@@ -52,6 +55,30 @@ async def artifact(campaign: Campaign, stage: str) -> dict[str, Any] | None:
     answer = await campaign.session.request("artifacts", paths=[view.output], files=FILES)
     manifest = answer["artifacts"].get(view.output)
     return {"path": view.output, **manifest} if manifest else None
+
+
+async def results(campaign: Campaign, stage: str) -> dict[str, Any]:
+    """The answer to `Results`. Raises LinkLost, FindingError."""
+    view_of(campaign, stage)
+    planned = campaign.plan.stages[stage]
+    newest: dict[str, dict[str, Any]] = {}
+    for run in sorted(campaign.survey.runs, key=lambda run: (run.get("ended") or 0.0, run["attempt"])):
+        if run.get("stage") == stage and run.get("fingerprint"):
+            newest[str(run["fingerprint"])] = run
+    others = [name for name in reversed(newest) if name != planned.fingerprint]
+    folder = planned.output.rpartition("/")[0]
+    paths = {name: f"{folder}/{name}" for name in (planned.fingerprint, *others[:RESULTS])}
+    found = (await campaign.session.request("artifacts", paths=list(paths.values())))["artifacts"]
+    told = []
+    for name, path in paths.items():
+        if manifest := found.get(path):
+            run = newest.get(name, {})
+            told.append(
+                {"fingerprint": name, "path": path, "planned": name == planned.fingerprint}
+                | {key: run.get(key) for key in ("run", "attempt", "ended")}
+                | {key: manifest.get(key) for key in ("inputs", "summary")}
+            )
+    return {"artifacts": told}
 
 
 async def orphans(campaign: Campaign) -> dict[str, Any]:

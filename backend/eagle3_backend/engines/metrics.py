@@ -151,6 +151,11 @@ def drafting(window: Scrape) -> Drafting:
     )
 
 
+def verify_steps(scrape: Scrape) -> float:
+    """Verify steps with a draft that a server of either engine has counted since its start."""
+    return scrape.total(DRAFTS) + scrape.total(SGLANG_VERIFIES)
+
+
 def sglang_drafting(window: Scrape, after: Scrape) -> Drafting:
     """The counts of a window of SGLang: verify steps from its counter, the rest from the gauges at its end."""
     drafts, length = window.total(SGLANG_VERIFIES), after.mean(SGLANG_LENGTH)
@@ -205,7 +210,7 @@ class Window:
         return self.generated / self.seconds
 
     def values(self) -> Dict[str, float]:
-        """The window as metrics by name; no acceptance length where nothing was drafted."""
+        """The window as metrics by name; no acceptance where nothing was drafted."""
         found = {
             "requests_running": self.running,
             "requests_waiting": self.waiting,
@@ -213,6 +218,9 @@ class Window:
         }
         if self.drafting.length is not None:
             found["acceptance_length"] = self.drafting.length
+            found["drafts"], found["accepted"] = self.drafting.drafts, self.drafting.accepted
+            rates = enumerate(self.drafting.position_rates, start=1)
+            found |= {f"acceptance_at_{place}": rate for place, rate in rates}
         return found
 
 

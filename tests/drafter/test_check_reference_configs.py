@@ -56,9 +56,10 @@ REVIEWED: dict[str, tuple[str, str, str]] = {
         "drafter_config_invalid",
         "drafter_config_invalid",
     ),
+    # Reconstructed without sizes that vLLM takes from a nested layer as they are.
     "recon-redhatai-qwen3-8b-thinking-speculator-eagle3": (
         "qwen3-8b",
-        f"{NO_IDS} {OLD_TABLE}",
+        f"{NO_IDS} {OLD_TABLE} drafter_config_invalid",
         f"{SPECULATORS[1]} {OLD_TABLE}",
     ),
     "specforge-deepseek-v3-671b-eagle3": ("deepseek-v3", "aux_layers_offset", ""),

@@ -51,10 +51,11 @@ class TestTraps:
     def test_no_maps_for_the_whole_vocabulary(self, told, make):
         assert told(make(draft_vocab_size=96)) == {}
 
-    def test_zeros_as_maps_of_the_whole_vocabulary_on_sglang(self, told, make):
+    @pytest.mark.parametrize(("engine", "version"), [("sglang", ""), ("vllm", "0.27.1")])
+    def test_zeros_as_maps_of_the_whole_vocabulary(self, told, make, engine, version):
         checkpoint = make(draft_vocab_size=96)
         checkpoint.tensors["d2t"] = ("int64", (96,))
-        assert told(checkpoint, "sglang") == told(checkpoint) == {}
+        assert told(checkpoint, engine, version) == {}
 
     def test_dtype_by_its_old_name(self, told, make):
         checkpoint = make()
@@ -159,6 +160,38 @@ class TestReleases:
     def test_a_release_that_was_not_read_is_told_as_information(self, drafters):
         findings = check(drafters.checkpoint().config, "vllm", version="0.9.1", target=drafters.TARGET)
         assert [(finding.code, finding.severity) for finding in findings] == [("engine_version_unread", Severity.INFO)]
+
+
+class TestWhatVllmStopsAt:
+    """Confirmed with the classes of vLLM 0.32.0 itself."""
+
+    def test_zeros_as_maps_of_the_whole_vocabulary(self, told, make):
+        checkpoint = make(draft_vocab_size=96)
+        checkpoint.tensors["d2t"] = ("int64", (96,))
+        assert set(told(checkpoint)) == {"d2t_idle"}
+
+    def test_a_map_that_belongs_to_a_draft_vocabulary_that_is_not_told(self, told, make):
+        """What is missing is the size, so nothing advises to remove the map."""
+        checkpoint = make()
+        del checkpoint.config["draft_vocab_size"]
+        assert set(told(checkpoint)) == {"draft_vocab_size_missing"}
+
+    @pytest.mark.parametrize("key", ["hidden_act", "rms_norm_eps"])
+    def test_a_nested_layer_without_a_key_that_has_no_default_there(self, told, make, key):
+        checkpoint = make("nested")
+        del checkpoint.layer[key]
+        (finding,) = told(checkpoint).values()
+        assert (finding.code, finding.path) == ("drafter_config_invalid", f"transformer_layer_config.{key}")
+
+    def test_a_flat_file_may_leave_them_to_transformers(self, told, make):
+        checkpoint = make()
+        del checkpoint.layer["hidden_act"]
+        assert told(checkpoint) == {}
+
+    def test_a_nested_qwen3_layer_without_the_number_of_its_keys(self, told, make):
+        checkpoint = make("nested", draft_class=QWEN3, kv_heads=4)
+        del checkpoint.layer["num_key_value_heads"]
+        assert told(checkpoint)["drafter_config_invalid"].path == "transformer_layer_config.num_key_value_heads"
 
 
 class TestPositions:

@@ -179,6 +179,16 @@ def test_a_missing_t2d_is_made_from_d2t(drafter, tmp_path) -> None:
     assert tensors_in(tmp_path / "out") == written(weights("nested"))
 
 
+def test_zeros_as_maps_of_the_whole_vocabulary_are_left_out(drafter, tmp_path) -> None:
+    """vLLM stops at them, and they say nothing."""
+    maps = {"d2t": ("I64", (V,), bytes(8 * V)), "t2d": ("BOOL", (V,), b"\1" * V)}
+    head = {"lm_head.weight": values("lm_head.weight", (V, H))}
+    source = drafter(tensors=weights(**maps, **head), config=replace(DRAFTER, draft_vocab_size=V))
+    conversion = convert_directory(source, tmp_path / "out", "nested")
+    assert "idle_maps_left_out" in {finding.code for finding in conversion.findings}
+    assert tensors_in(tmp_path / "out") == written(weights("nested", d2t=None, t2d=None, **head))
+
+
 class TestEmbedding:
     """Kept by default, dropped or added on request."""
 

@@ -118,7 +118,13 @@ CAPABILITIES = (
         Support(until="0.5.14"),
         "transformers configuration_llama.py",
     ),
-    Capability("takes_idle_d2t", "takes d2t beside a draft vocabulary that is the whole one", NEVER, ALWAYS),
+    Capability(
+        "takes_idle_d2t",
+        "takes d2t beside a draft vocabulary that is the whole one",
+        Support(until="0.28.0"),
+        ALWAYS,
+        "vllm model_executor/models/llama_eagle3.py",
+    ),
     Capability("keeps_own_embedding", "keeps an embedding of the drafter's own as wide as the target", ALWAYS, NEVER),
     Capability(
         "raises_position_table",

@@ -118,17 +118,30 @@ def convert_directory(
 def plan_weights(
     inventory: Inventory, target: Optional[Inventory], drafter: DrafterConfig, to: str, embedding: str = KEEP
 ) -> Plan:
-    """Names of the layout ``to``, a t2d where it is missing, and the embedding as it is wished."""
+    """Names of the layout ``to``, maps only where they say something, and the embedding as it is wished."""
     flat = {name: flat_tensor_name(name) for name in inventory.tensors}
     plan = Plan({name: nested_tensor_name(new) if to == NESTED else new for name, new in flat.items()})
     held = {new: name for name, new in flat.items()}
-    if "d2t" in held and "t2d" not in held and drafter.draft_vocab_size < drafter.vocab_size:
+    if "d2t" in held and drafter.draft_vocab_size == drafter.vocab_size:
+        _leave_out_idle_maps(plan, inventory, held)
+    elif "d2t" in held and "t2d" not in held and drafter.draft_vocab_size < drafter.vocab_size:
         _rebuild_t2d(plan, inventory.integers(held["d2t"]), drafter.vocab_size)
     if embedding == DROP and EMBEDDING in held:
         _drop_embedding(plan, inventory, held[EMBEDDING], target)
     elif embedding == ADD and EMBEDDING not in held:
         _add_embedding(plan, target, (drafter.vocab_size, drafter.hidden_size))
     return plan
+
+
+def _leave_out_idle_maps(plan: Plan, inventory: Inventory, held: Mapping[str, str]) -> None:
+    """Zeros as the map of a whole vocabulary: not to have them means the same, and vLLM stops at them."""
+    d2t = inventory.integers(held["d2t"])
+    if d2t is None or any(d2t):
+        return
+    left_out = [name for name in ("d2t", "t2d") if name in held]
+    plan.drop |= {held[name] for name in left_out}
+    message = f"The draft vocabulary is the whole one, so no map is needed; left out: {', '.join(left_out)}."
+    plan.findings.append(info("idle_maps_left_out", message, path="d2t", actual=left_out))
 
 
 def _rebuild_t2d(plan: Plan, d2t: Optional[List[int]], vocabulary: int) -> None:

@@ -49,6 +49,7 @@ CHECKS: Tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     files.check_config,
     architecture.check_layout,
     architecture.check_architecture,
+    architecture.check_layer_keys,
     architecture.check_verifier,
     architecture.check_layer_names,
     architecture.check_layer_count,

@@ -6,8 +6,13 @@ from typing import Iterator
 
 from eagle3_backend.drafter import capabilities
 from eagle3_backend.drafter.checks.subject import Subject
+from eagle3_backend.drafter.config import QWEN3
 from eagle3_backend.drafter.keys import SPECULATORS
 from eagle3_backend.findings import Finding, error, warning
+
+_LAYER_KEYS = ("intermediate_size", "num_hidden_layers", "hidden_act", "rms_norm_eps")
+_QWEN3_KEYS = ("num_key_value_heads", "max_position_embeddings")
+"""What vLLM's classes take from a layer's config without a default, beside the sizes that every reader needs."""
 
 _FLATTEN = "eagle3-tui convert DRAFTER OUT --to flat"
 
@@ -67,6 +72,24 @@ def _nested_unsupported(subject: Subject) -> Finding:
         actual=subject.layer.get("model_type"),
         fix="Write the model type that the layer has, or serve the flat layout.",
     )
+
+
+def check_layer_keys(subject: Subject) -> Iterator[Finding]:
+    """vLLM takes the layer's config of a nested file as it stands; it does not pass through a class with defaults.
+
+    Source: vllm `transformers_utils/configs/speculators/base.py`, `models/llama.py`, `models/qwen3.py`.
+    """
+    if not subject.nested or not subject.can("nested_layout"):
+        return
+    wanted = _LAYER_KEYS + (_QWEN3_KEYS if subject.drafter.draft_class == QWEN3 else ())
+    for key in (key for key in wanted if subject.layer.get(key) is None):
+        yield error(
+            "drafter_config_invalid",
+            f"{subject.release} fills no defaults into the layer's config of a nested file and stops where {key} is "
+            "not there.",
+            path=subject.layer_path(key),
+            fix=f"Write {key} as the drafter was trained.",
+        )
 
 
 def check_verifier(subject: Subject) -> Iterator[Finding]:

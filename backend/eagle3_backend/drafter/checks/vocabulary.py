@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from eagle3_backend.drafter.checks.subject import Subject
-from eagle3_backend.findings import Finding, error, info, warning
+from eagle3_backend.findings import Finding, error, warning
 
 _INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 
@@ -82,14 +82,15 @@ def check_maps_present(subject: Subject) -> Iterator[Finding]:
 
 
 def _idle_map(subject: Subject) -> Iterator[Finding]:
-    """A map without a reduced vocabulary is the identity, if it is right."""
-    if "d2t" in subject.tensors and not subject.can("takes_idle_d2t"):
-        yield info(
+    """A map of the whole vocabulary is the identity, if it is right; one of another length is a matter of sizes."""
+    d2t = subject.tensors.get("d2t")
+    if d2t is not None and d2t.shape == (subject.drafter.vocab_size,) and not subject.can("takes_idle_d2t"):
+        yield error(
             "d2t_idle",
             f"The draft vocabulary is the whole one, so d2t does nothing; {subject.release} has no place for it then "
-            "and may stop at it.",
+            "and stops at it.",
             path="d2t",
-            fix="Remove d2t and t2d.",
+            fix="Leave d2t and t2d out, as a conversion does: eagle3-tui convert DRAFTER OUT --to flat.",
         )
 
 

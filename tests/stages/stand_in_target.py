@@ -73,7 +73,7 @@ def capture(ids: list[int]) -> str:
 
 def chat(request: dict) -> dict:
     text = "".join(f"{m['role']}:{m.get('reasoning_content', '')}{m['content']}\n" for m in request["messages"])
-    prompt = list(f"{text}assistant:".encode())
+    prompt = [*([7, 7] if "begins" in WAYS else []), *f"{text}assistant:".encode()]
     words = "" if "empty" in WAYS else request["messages"][-1]["content"][::-1]
     ids = [*words.encode()[: request["max_tokens"] - 1], 0]
     message = {"role": "assistant", "content": words}

@@ -109,6 +109,12 @@ def test_empty_answers_are_counted_and_never_rows(answered):
         answered("empty", capture=False)
 
 
+def test_rows_that_begin_twice_are_refused(answered, inputs):
+    (inputs["target"] / "facts.json").write_text(json.dumps({**FACTS, "bos": 7}))
+    with pytest.raises(FindingError, match="bos_duplicated: 5 of 5 rows begin with token 7 twice"):
+        answered("begins")
+
+
 def test_a_prompt_longer_than_the_context_is_left_out_and_told(answered, inputs):
     with open(inputs["prompts"] / "train.jsonl", "a") as file:
         file.write(json.dumps({"id": "long", "source": "test", "file": "f", "turns": ["x" * 390]}) + "\n")

@@ -108,13 +108,12 @@ def judge_tokens(
         end = len(ids) if max_length is None else min(len(ids), max_length)
         supervised = _supervised(row["loss_mask"], end)
         counts.update(rows=1, tokens=end, supervised_tokens=supervised, supervised_samples=supervised > 0)
-        counts["rows_with_double_bos"] += bos is not None and list(ids[:2]) == [bos, bos]
+        counts["rows_with_double_bos"] += begins_twice(ids, bos)
         if not supervised:
             masked.append(_name(row, number))
     counts["samples_without_supervision"] = len(masked)
     findings = [*_mask_findings(counts["rows"], counts["tokens"], counts["supervised_tokens"], masked, max_length)]
-    if counts["rows_with_double_bos"]:
-        findings.append(_doubled(bos, counts))
+    findings += bos_findings(counts["rows_with_double_bos"], counts["rows"], bos)
     names = ("rows", "tokens", "supervised_tokens", "supervised_samples", "samples_without_supervision")
     return Judgement(tuple(findings), {name: counts[name] for name in (*names, "rows_with_double_bos")})
 
@@ -142,16 +141,25 @@ def _mask_findings(
         yield error("loss_mask_covers_prompt", message, path="loss_mask", actual=supervised / tokens, fix=fix)
 
 
-def _doubled(bos: Optional[int], counts: Mapping[str, int]) -> Finding:
-    doubled = counts["rows_with_double_bos"]
-    return error(
-        "bos_duplicated",
-        f"{doubled} of {counts['rows']} rows begin with token {bos} twice: the template writes one and the tokenizer "
-        "another, which no server sees.",
-        path="input_ids",
-        actual=doubled,
-        fix="Tokenise the rendered text with add_special_tokens=False.",
-    )
+def begins_twice(ids: Sequence[int], bos: Optional[int]) -> bool:
+    """Whether a row begins with two tokens that begin a text."""
+    return bos is not None and list(ids[:2]) == [bos, bos]
+
+
+def bos_findings(doubled: int, rows: int, bos: Optional[int]) -> List[Finding]:
+    """The verdict on rows that begin twice, if there are any."""
+    if not doubled:
+        return []
+    return [
+        error(
+            "bos_duplicated",
+            f"{doubled} of {rows} rows begin with token {bos} twice: one from the template, one from the tokenizer.",
+            path="input_ids",
+            actual=doubled,
+            fix="Tokenise the rendered text with add_special_tokens=False; accept this only where the server does the "
+            "same.",
+        )
+    ]
 
 
 def judge_texts(rows: Iterable[Mapping[str, Any]], header: str, end: str) -> Judgement:

@@ -23,7 +23,7 @@ from eagle3_backend.engines.plan import SERVED_NAME
 from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.parameters import GenerateParameters
-from eagle3_backend.pipeline.rows import judge_tokens
+from eagle3_backend.pipeline.rows import begins_twice, bos_findings
 from eagle3_backend.stages.adopted_answers import ADOPTED, AnswerRows, brings_answers, not_regenerated
 from eagle3_backend.stages.answers import (
     SPLITS,
@@ -283,7 +283,8 @@ class Generation:
                     fix="Look at dropped.jsonl and errors.jsonl in the stage's folder.",
                 )
             )
-        context.refuse(*judge_tokens(everything, bos=self.facts.get("bos")).findings)
+        doubled = sum(begins_twice(row["input_ids"], self.facts.get("bos")) for row in everything)
+        context.refuse(*bos_findings(doubled, len(everything), self.facts.get("bos")))
         adopted = sum(row["finish_reason"] == ADOPTED for row in everything)
         if adopted:
             context.report(not_regenerated(adopted))

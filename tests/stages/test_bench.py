@@ -1,4 +1,5 @@
-"""The bench and serve stages as processes, with a stand-in for the engine's server (`stand_in_engine.py`)."""
+"""The bench and serve stages as processes, with stand-ins for the engines' servers (`stand_in_engine.py`,
+`stand_in_sglang.py`)."""
 
 from __future__ import annotations
 
@@ -19,6 +20,15 @@ import pytest
 
 from eagle3_backend.pipeline.artifacts import read_manifest
 from eagle3_backend.pipeline.stages import STAGES
+
+HERE = Path(__file__).parent
+PROGRAMS = {
+    "vllm": [sys.executable, str(HERE / "stand_in_engine.py"), "serve", "{model}"],
+    "sglang": [
+        *(sys.executable, str(HERE / "stand_in_sglang.py")),
+        *("--config", "{config}", "--model-path", "{model}"),
+    ],
+}
 
 HEADER = b'{"__metadata__": {"format": "pt"}}'
 
@@ -79,7 +89,7 @@ class Campaign:
         (self.directory / f"prompts/{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def start(self, stage: str, device: str = "cpu", env: dict[str, str] | None = None, **parameters: Any) -> Attempt:
-        engine = [sys.executable, str(Path(__file__).with_name("stand_in_engine.py")), "serve", "{model}"]
+        engine = str(parameters.get("engine", "vllm"))
         inputs = ("target", "prompts", "conversations", "drafter")
         output = self.directory / "ws/campaign" / stage / "f"
         spec = {
@@ -91,15 +101,15 @@ class Campaign:
             "inputs": {name: str(self.directory / name) for name in inputs},
             "output": str(output),
             "engine": {
-                "engine": "vllm",
+                "engine": engine,
                 "device": device,
-                "argv": [*engine, "--port", "{port}"],
+                "argv": [*PROGRAMS[engine], "--port", "{port}"],
                 "env": {"VLLM_CPU_KVCACHE_SPACE": "0", **(env or {})},
                 "reasons": {},
                 "expects": {},
-                "api_key": {"variable": "VLLM_API_KEY"},
+                "api_key": {"variable": "VLLM_API_KEY"} if engine == "vllm" else {"file": "api-key"},
             },
-            "environment": "vllm",
+            "environment": engine,
             "payload": "p",
         }
         run_directory = self.directory / "runs" / stage / str(len(self.started) + 1)
@@ -149,6 +159,61 @@ def test_a_bench_tells_acceptance_speed_and_losslessness_from_two_engine_starts(
     assert summary["recipe"]["speed"] == ("interleaved" if device == "cpu" else "one after the other")
     assert [row["depth"] for row in summary["by_depth"]] == [0, 1, 2, 3]
     assert living(bench.engine_pids()) == []
+
+
+SGLANG = {**SMALL, "engine": "sglang"}
+
+
+def test_sglang_is_measured_by_what_its_answers_tell_and_its_own_steps_agree(campaign: Campaign) -> None:
+    bench = campaign.start("bench", "cuda", **SGLANG)
+    assert bench.end() == 0
+    summary = bench.summary
+    assert bench.codes() == []
+    assert summary["engine"] == {"name": "sglang", "version": "0.5.23"}
+    for name, prompts in (("in_domain", 6), ("published", 8)):
+        figure = summary["acceptance_length"][name]
+        assert figure["low"] <= figure["mean"] <= figure["high"]
+        assert (figure["prompts"], figure["steps"]) == (prompts, prompts * 12)
+        assert figure["mean"] == pytest.approx(1 + sum(figure["by_position"]), abs=1e-3)
+    assert [row["depth"] for row in summary["by_depth"]] == [0, 1, 2, 3]
+    assert (summary["lossless_equal"], summary["lossless_total"]) == (6, 6)
+    rows = json.loads((bench.output / "bench.json").read_text())["answers"]
+    assert {(len(row["tokens"]), len(row["accepted"])) for row in rows} == {(24, 0)}
+
+
+def test_both_engines_tell_the_same_of_the_same_answers(campaign: Campaign) -> None:
+    figures = []
+    for values in (SMALL, SGLANG):
+        bench = campaign.start("bench", "cuda", **values)
+        assert bench.end() == 0
+        figures.append(bench.summary["acceptance_length"])
+    assert figures[0] == figures[1]
+
+
+def test_an_older_sglang_tells_no_acceptance_by_position(campaign: Campaign) -> None:
+    bench = campaign.start("bench", "cuda", env={"STAND_IN_OLD": "1"}, **SGLANG)
+    assert bench.end() == 0
+    assert bench.summary["acceptance_length"]["published"]["by_position"] == []
+    assert bench.summary["acceptance_length"]["published"]["mean"] > 1
+    assert [row["depth"] for row in bench.summary["by_depth"]] == [0, 3]
+
+
+def test_steps_that_sglang_made_for_others_are_told(campaign: Campaign) -> None:
+    bench = campaign.start("bench", "cuda", env={"STAND_IN_STRANGER": "1"}, **SGLANG)
+    assert bench.end() == 0
+    assert set(bench.codes()) == {"metrics_disagree"}
+
+
+def test_sglang_serves_with_its_key_in_a_file_that_goes_with_it(campaign: Campaign) -> None:
+    serve = campaign.start("serve", "cuda", engine="sglang")
+    endpoint = serve.directory / "endpoint.json"
+    serve.wait_for(endpoint.exists)
+    found = json.loads(endpoint.read_text())
+    assert found["engine"] == "sglang"
+    serve.process.send_signal(signal.SIGTERM)
+    assert serve.end() == 75
+    assert living(serve.engine_pids()) == []
+    assert not (serve.directory / "engine.yaml").exists()
 
 
 def test_the_journal_shows_progress_to_the_end_and_the_running_acceptance(campaign: Campaign) -> None:

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from eagle3_backend.stages.bench_client import Answer, Client, Prompt, Refusal, ask_all
+from eagle3_backend.engines.answers import Answer, Prompt, Refusal, Steps, ask_all
+from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.engine_http import RequestRefused
 
 PAGE = 'vllm:spec_decode_num_drafts_total{engine="0"} 4.0\n'
@@ -66,6 +68,10 @@ def client() -> Iterator[Client]:
     server.server_close()
 
 
+def chat(client: Client) -> Callable[[Prompt], Answer | Refusal]:
+    return partial(client.chat_or_refusal, max_new_tokens=4)
+
+
 def prompts(*texts: str) -> list[Prompt]:
     return [Prompt(str(number), "file", text) for number, text in enumerate(texts)]
 
@@ -74,12 +80,12 @@ def test_an_answer_carries_exact_token_ids_and_accepted_tokens_by_step(client: C
     answer = client.chat(prompts("drafted")[0], max_new_tokens=5)
     assert answer.prompt_tokens == (1, 9)
     assert answer.tokens == (0, 1, 2, 3, 4)
-    assert answer.accepted == (2, 0, 1)
+    assert answer.steps == Steps(3, 3, (1, 1, 1), (2, 0, 1))
     assert answer.finish_reason == "length"
 
 
 def test_without_a_drafter_there_are_no_accepted_tokens(client: Client) -> None:
-    assert client.chat(prompts("plain")[0], max_new_tokens=5).accepted == ()
+    assert client.chat(prompts("plain")[0], max_new_tokens=5).steps == Steps()
 
 
 def test_metrics_and_version_are_read(client: Client) -> None:
@@ -88,7 +94,7 @@ def test_metrics_and_version_are_read(client: Client) -> None:
 
 
 def test_a_prompt_that_is_too_long_costs_only_itself(client: Client) -> None:
-    found = {each.prompt.text: each for each in ask_all(client, prompts("long", "plain"), 4, 2, lambda: None)}
+    found = {each.prompt.text: each for each in ask_all(chat(client), prompts("long", "plain"), 2, lambda: None)}
     assert isinstance(found["plain"], Answer)
     assert isinstance(found["long"], Refusal)
     assert "maximum context length" in found["long"].reason
@@ -96,7 +102,7 @@ def test_a_prompt_that_is_too_long_costs_only_itself(client: Client) -> None:
 
 def test_an_engine_at_fault_ends_the_whole_measurement(client: Client) -> None:
     with pytest.raises(RequestRefused, match="EngineDeadError"):
-        list(ask_all(client, prompts("broken"), 4, 1, lambda: None))
+        list(ask_all(chat(client), prompts("broken"), 1, lambda: None))
 
 
 def test_an_engine_that_breaks_off_is_a_connection_error(client: Client) -> None:
@@ -105,7 +111,7 @@ def test_an_engine_that_breaks_off_is_a_connection_error(client: Client) -> None
 
 
 def test_requests_are_in_flight_together(client: Client) -> None:
-    assert len(list(ask_all(client, prompts("together", "together", "together"), 4, 3, lambda: None))) == 3
+    assert len(list(ask_all(chat(client), prompts("together", "together", "together"), 3, lambda: None))) == 3
 
 
 def test_a_watcher_can_leave_between_answers(client: Client) -> None:
@@ -116,4 +122,4 @@ def test_a_watcher_can_leave_between_answers(client: Client) -> None:
         raise Leave
 
     with pytest.raises(Leave):
-        list(ask_all(client, prompts("plain", "plain"), 4, 1, watch))
+        list(ask_all(chat(client), prompts("plain", "plain"), 1, watch))

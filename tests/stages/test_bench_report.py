@@ -2,24 +2,16 @@ from __future__ import annotations
 
 import pytest
 
+from eagle3_backend.engines.answers import Answer, Prompt, Steps
+from eagle3_backend.engines.measured import Measured, acceptance, findings_of
 from eagle3_backend.engines.metrics import Drafting
-from eagle3_backend.stages.bench_client import Answer, Prompt
-from eagle3_backend.stages.bench_report import (
-    Measured,
-    Pair,
-    StepCost,
-    acceptance,
-    by_depth,
-    findings_of,
-    lossless,
-    recommend,
-    speed,
-)
-from eagle3_backend.stages.statistics import Interval
+from eagle3_backend.engines.statistics import Interval
+from eagle3_backend.stages.bench_report import Pair, StepCost, by_depth, lossless, recommend, speed
 
 
 def answer(name: str, tokens: list[int], seconds: float = 1.0, accepted: tuple[int, ...] = ()) -> Answer:
-    return Answer(Prompt(name, "file", f"Say {name}."), (1, 2, 3), tuple(tokens), "", "stop", seconds, accepted)
+    prompt, steps = Prompt(name, "file", f"Say {name}."), Steps.of_order(accepted)
+    return Answer(prompt, (1, 2, 3), tuple(tokens), "", "stop", seconds, steps, len(tokens))
 
 
 def measured(steps: list[tuple[int, ...]], name: str = "in_domain", **counted: object) -> Measured:
@@ -33,7 +25,7 @@ def measured(steps: list[tuple[int, ...]], name: str = "in_domain", **counted: o
         "by_position": positions,
     }
     answers = [answer(str(number), list(range(40)), accepted=each) for number, each in enumerate(steps)]
-    return Measured(name, answers, Drafting(**{**counters, **counted}), {})
+    return Measured(name, answers, Drafting(**{**counters, **counted}), {}, 3)
 
 
 STEPS = [(3, 1, 0, 2), (0, 0, 1), (2, 2, 3, 1, 0)]
@@ -70,9 +62,10 @@ def test_looping_answers_void_a_good_figure() -> None:
     loops = measured(STEPS)
     looping = Measured(
         "published",
-        [answer(each.prompt.id, [7, 8] * 30, accepted=each.accepted) for each in loops.answers],
-        loops.counted,
+        [answer(each.prompt.id, [7, 8] * 30, accepted=each.steps.in_order) for each in loops.answers],
+        loops.counters,
         {},
+        3,
     )
     assert [finding.code for finding in findings_of(looping)] == ["acceptance_degenerate_output"]
 
@@ -105,6 +98,13 @@ def test_shallower_depths_are_marked_as_estimates() -> None:
     assert [row["acceptance"] for row in rows] == ["measured", "estimated", "estimated", "measured"]
     assert rows[0]["speedup_c1"] == {"in_domain": 1.0}
     assert rows[3]["acceptance_length"] == {"in_domain": 2.25}
+
+
+def test_without_acceptance_by_position_there_is_no_depth_between_none_and_the_measured_one() -> None:
+    found = measured(STEPS, by_position=())
+    rows = by_depth([found], StepCost(0.03, 0.031, 3))
+    assert [(row["depth"], row["acceptance_length"]["in_domain"]) for row in rows] == [(0, 1.0), (3, 2.25)]
+    assert recommend(rows, found, CERTAIN, resamples=100, seed=0)[0] == 3
 
 
 def recommended(cost: StepCost, steps: list[tuple[int, ...]], speed: Interval) -> tuple[int, str]:

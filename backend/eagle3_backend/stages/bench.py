@@ -16,16 +16,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from eagle3_backend.engines import measured as judged
+from eagle3_backend.engines import prompt_sets
+from eagle3_backend.engines.answers import Answer, Prompt
+from eagle3_backend.engines.measured import Measured
+from eagle3_backend.engines.overlap import overlap, seen
 from eagle3_backend.findings import FindingError, error, info, warning
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.stages import bench_prompts, bench_report
-from eagle3_backend.stages.bench_client import Answer, Client, Prompt
+from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.bench_engines import BenchEngines
-from eagle3_backend.stages.bench_report import Measured, Pair, StepCost
+from eagle3_backend.stages.bench_report import Pair, StepCost
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.drafter_directory import check_drafter
 from eagle3_backend.stages.memory import room_for_two
-from eagle3_backend.stages.overlap import overlap, seen
 
 SETS = {"in_domain": "holdout.jsonl", "published": "published.jsonl"}
 """Prompt sets of the report and their files in the prompts artifact."""
@@ -72,12 +76,12 @@ def run(context: StageContext) -> None:
     results = _measure(engines, asked)
     summary = {
         **_figures(context, results),
-        "engine": {"name": "vllm", "version": engines.version},
+        "engine": {"name": context.spec["engine"]["engine"], "version": engines.version},
         "recipe": _recipe(context, facts, asked, results),
     }
-    rows = [bench_report.answer_row(each.name, answer) for each in results.measured for answer in each.answers]
+    rows = [judged.answer_row(each.name, answer) for each in results.measured for answer in each.answers]
     for pair in results.pairs:
-        rows += [bench_report.answer_row("speed", pair.drafted), bench_report.answer_row("speed_plain", pair.plain)]
+        rows += [judged.answer_row("speed", pair.drafted), judged.answer_row("speed_plain", pair.plain)]
     write_json(context.output / "bench.json", {**summary, "timings": engines.timings, "answers": rows})
     write_json(context.output / "recipe.json", summary["recipe"])
     context.finish(summary)
@@ -91,12 +95,12 @@ def _choose(context: StageContext) -> _Asked:
     """The prompts to ask; an empty set is reported. Raises FindingError when there is none at all."""
     parameters = context.parameters
     found = {
-        name: bench_prompts.prompts_of(bench_prompts.read_rows(context.inputs["prompts"] / file))
+        name: prompt_sets.prompts_of(bench_prompts.read_rows(context.inputs["prompts"] / file))
         for name, file in SETS.items()
     }
     sets = {
-        "in_domain": bench_prompts.sample(found["in_domain"], parameters.in_domain, parameters.seed),
-        "published": bench_prompts.evenly(found["published"], parameters.published, parameters.seed),
+        "in_domain": prompt_sets.sample(found["in_domain"], parameters.in_domain, parameters.seed),
+        "published": prompt_sets.evenly(found["published"], parameters.published, parameters.seed),
     }
     if not any(sets.values()):
         raise FindingError(
@@ -122,8 +126,8 @@ def _choose(context: StageContext) -> _Asked:
                 )
             )
     sets = {name: prompts for name, prompts in sets.items() if prompts}
-    speed = bench_prompts.alternating(sets, parameters.speed_prompts)
-    lossless = bench_prompts.alternating(sets, parameters.lossless_prompts)
+    speed = prompt_sets.alternating(sets, parameters.speed_prompts)
+    lossless = prompt_sets.alternating(sets, parameters.lossless_prompts)
     return _Asked(sets, speed, lossless)
 
 
@@ -180,11 +184,11 @@ def _figures(context: StageContext, results: _Results) -> dict[str, Any]:
     """The figures of the summary. Findings go to the journal. Raises FindingError for a void measurement."""
     parameters = context.parameters
     for each in results.measured:
-        for finding in bench_report.findings_of(each):
+        for finding in judged.findings_of(each):
             context.refuse(finding)
     acceptance: dict[str, Any] = dict.fromkeys(SETS)
     for each in _with_overlap(context, results.measured):
-        acceptance[each.name] = bench_report.acceptance(each, parameters.bootstrap, parameters.seed)
+        acceptance[each.name] = judged.acceptance(each, parameters.bootstrap, parameters.seed)
     figures = {"acceptance_length": acceptance, **_lossless(context, results)}
     if not results.pairs:
         unknown = dict.fromkeys(("recommended_depth", "recommended_for", "recommended_because", "speedup_c1"))
@@ -262,6 +266,7 @@ def _recipe(context: StageContext, facts: Mapping[str, Any], asked: _Asked, resu
     return {
         "target": facts["model"],
         "revision": facts["revision"],
+        "engine": context.spec["engine"]["engine"],
         "layout": parameters.layout,
         "depth": parameters.depth,
         "temperature": 0.0,
@@ -272,7 +277,7 @@ def _recipe(context: StageContext, facts: Mapping[str, Any], asked: _Asked, resu
         "kv_cache_dtype": "auto",
         "prefix_caching": False,
         "template_hash": facts["template_hash"],
-        "prompt_set_hash": bench_prompts.set_hash(asked.sets),
+        "prompt_set_hash": prompt_sets.set_hash(asked.sets),
         "turns": "first",
         "speed": "interleaved" if results.interleaved else "one after the other",
     }

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+from eagle3_backend.engines.answers import POLL, Answer, Prompt, Refusal, ask_all
 from eagle3_backend.engines.launch import with_drafter, with_measurement
-from eagle3_backend.engines.metrics import drafting, increase
+from eagle3_backend.engines.measured import Measured
+from eagle3_backend.engines.metrics import window
 from eagle3_backend.findings import Finding, FindingError, error, warning
-from eagle3_backend.stages.bench_client import POLL, Answer, Client, Prompt, Refusal, ask_all
-from eagle3_backend.stages.bench_report import Measured
+from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.engine_http import RequestRefused
 from eagle3_backend.stages.engine_process import EngineProcess
@@ -44,7 +46,7 @@ class BenchEngines:
         with EngineProcess(plan, model=str(self.model), context=self.context) as process:
             self._running.append(process)
             self.timings["start_plain" if drafter is None else "start_drafted"] = round(process.start_seconds, 1)
-            client = Client(process.port, process.api_key)
+            client = Client(process.port, process.api_key, plan["engine"])
             try:
                 self.version = client.version()
                 yield client
@@ -72,7 +74,8 @@ class BenchEngines:
         accepted = steps = 0
         self._begin = self._begin or time.monotonic()
         try:
-            for answer in ask_all(client, prompts, self.parameters.max_new_tokens, concurrency, self.watch):
+            chat = partial(client.chat_or_refusal, max_new_tokens=self.parameters.max_new_tokens)
+            for answer in ask_all(chat, prompts, concurrency, self.watch):
                 self._done += 1
                 rate = self._done / (time.monotonic() - self._begin)
                 self.context.journal.progress(self._done, self._total, "answers", rate)
@@ -80,8 +83,8 @@ class BenchEngines:
                     self.context.report(_refused(answer))
                     continue
                 answers[answer.prompt] = answer
-                accepted += sum(answer.accepted)
-                steps += len(answer.accepted)
+                accepted += answer.steps.accepted
+                steps += answer.steps.count
                 if name and steps:
                     length = 1.0 + accepted / steps
                     values = {"acceptance_length": length, f"acceptance_length/{name}": length}
@@ -93,10 +96,10 @@ class BenchEngines:
     def measure(self, client: Client, name: str, prompts: Sequence[Prompt]) -> Measured:
         """Acceptance on one prompt set, from the counters before and after it."""
         with self.timed(name):
-            before = client.scrape()
+            begin, before = time.monotonic(), client.scrape()
             answers = self.ask(client, prompts, self.parameters.concurrency, name)
-            counted = drafting(increase(before, client.scrape()).scrape)
-        return Measured(name, answers, counted, {})
+            counters = window(before, client.scrape(), time.monotonic() - begin).drafting
+        return Measured(name, answers, counters, {}, self.parameters.depth)
 
     def _cause(self, problem: Exception) -> FindingError:
         """Why a request failed. Raises the finding of the engine that died of it, where one did."""

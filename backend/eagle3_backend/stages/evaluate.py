@@ -13,12 +13,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from eagle3_backend.drafter.config import DrafterConfig
+from eagle3_backend.engines.statistics import acceptance_interval
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.stages.acceptance import Walk, walk
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.drafter_model import Drafter, load_drafter
-from eagle3_backend.stages.statistics import acceptance_interval
 from eagle3_backend.stages.store import open_store
 from eagle3_backend.stages.target_head import TargetHead, read_target
 from eagle3_backend.stages.train import CONFIG, WEIGHTS, use_all_cores

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from eagle3_backend.engines.overlap import grams
 from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.pipeline.parameters import PromptsParameters
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.conversations import Conversation, read_file
-from eagle3_backend.stages.overlap import grams
 
 SHOWN_RECORDS = 5
 """Bad records that are reported one by one; the rest is counted."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_backend.engines.launch import with_drafter
-from eagle3_backend.engines.metrics import DRAFTS, Scrape, window
+from eagle3_backend.engines.metrics import Scrape, verify_steps, window
 from eagle3_backend.engines.plan import SERVED_NAME
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.stages.bench_client import Client
@@ -37,10 +37,11 @@ def run(context: StageContext) -> None:
     facts = json.loads((context.inputs["target"] / "facts.json").read_text(encoding="utf-8"))
     plan = with_drafter(context.spec["engine"], str(drafter), parameters.depth)
     with EngineProcess(plan, model=facts["model"], context=context) as engine:
-        client = Client(engine.port, engine.api_key)
+        client = Client(engine.port, engine.api_key, plan["engine"])
         before = client.scrape()
         _require_drafts(before)
         endpoint = {
+            "engine": plan["engine"],
             "port": engine.port,
             "api_key": engine.api_key,
             "served_model": SERVED_NAME,
@@ -61,7 +62,7 @@ def run(context: StageContext) -> None:
 
 def _require_drafts(scrape: Scrape) -> None:
     """The completion that made the engine ready must have been drafted."""
-    if not scrape.total(DRAFTS):
+    if not verify_steps(scrape):
         raise FindingError(
             error(
                 "no_drafts_counted",

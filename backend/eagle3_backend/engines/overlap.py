@@ -6,8 +6,8 @@ Thirteen words is the usual length for contamination checks (GPT-3, arXiv:2005.1
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Dict, Iterable, Set
 
 LENGTH = 13
 """Words in a gram."""
@@ -15,7 +15,7 @@ LENGTH = 13
 _WORD = re.compile(r"\w+")
 
 
-def grams(text: str) -> set[str]:
+def grams(text: str) -> Set[str]:
     """The distinct 13-grams of a text, in lower case and without punctuation.
 
     A text of fewer words is one gram, the whole of it: a short question that training had word for word is found too.
@@ -26,10 +26,10 @@ def grams(text: str) -> set[str]:
     return {" ".join(words[start : start + LENGTH]) for start in range(max(1, len(words) - LENGTH + 1))}
 
 
-def seen(texts: Iterable[str], training: Iterable[str]) -> set[str]:
+def seen(texts: Iterable[str], training: Iterable[str]) -> Set[str]:
     """The grams of ``texts`` that stand in ``training``, which is read once and not kept: it may be large."""
-    wanted: set[str] = set().union(*map(grams, texts))
-    found: set[str] = set()
+    wanted: Set[str] = set().union(*map(grams, texts))
+    found: Set[str] = set()
     for text in training:
         found |= wanted & grams(text)
     return found
@@ -44,7 +44,7 @@ class Overlap:
     grams: int
     grams_shared: int
 
-    def to_json(self) -> dict[str, float]:
+    def to_json(self) -> Dict[str, float]:
         return {
             "texts": self.texts,
             "texts_sharing": self.texts_sharing,
@@ -53,7 +53,7 @@ class Overlap:
         }
 
 
-def overlap(texts: Iterable[str], training: set[str]) -> Overlap:
+def overlap(texts: Iterable[str], training: Set[str]) -> Overlap:
     """Compare each text with the grams of the training text, or with those of them that were `seen`."""
     found = [(len(own), len(own & training)) for own in map(grams, texts)]
     return Overlap(

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from eagle3_backend.stages.statistics import acceptance_interval, bootstrap, repeated_share, speed_ratio_interval
+from eagle3_backend.engines.statistics import acceptance_interval, bootstrap, repeated_share, speed_ratio_interval
 
 
 def test_the_mean_is_that_of_the_pooled_counts_and_not_of_the_prompts() -> None:

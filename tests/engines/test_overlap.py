@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from eagle3_backend.stages.overlap import grams, overlap, seen
+from eagle3_backend.engines.overlap import grams, overlap, seen
 
 SENTENCE = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
 

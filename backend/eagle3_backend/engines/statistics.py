@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Callable, Dict, Sequence, Tuple
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Interval:
     high: float
     prompts: int
 
-    def to_json(self) -> dict[str, float]:
+    def to_json(self) -> Dict[str, float]:
         return {
             "mean": round(self.mean, 4),
             "low": round(self.low, 4),
@@ -38,19 +38,19 @@ def bootstrap(
     draw = random.Random(seed)
 
     def of(chosen: Sequence[Sequence[float]]) -> float:
-        return statistic([sum(column) for column in zip(*chosen, strict=True)])
+        return statistic([sum(column) for column in zip(*chosen)])
 
     found = sorted(of(draw.choices(rows, k=len(rows))) for _ in range(resamples))
     edge = int(0.025 * len(found))
     return Interval(of(rows), found[edge], found[-1 - edge], len(rows))
 
 
-def acceptance_interval(rows: Sequence[tuple[int, int]], resamples: int, seed: int) -> Interval:
+def acceptance_interval(rows: Sequence[Tuple[int, int]], resamples: int, seed: int) -> Interval:
     """Acceptance length 1 + accepted / steps from one (accepted, steps) pair a prompt, each with at least one step."""
     return bootstrap(rows, lambda sums: 1.0 + sums[0] / sums[1], resamples, seed)
 
 
-def speed_ratio_interval(rows: Sequence[tuple[float, float, float, float]], resamples: int, seed: int) -> Interval:
+def speed_ratio_interval(rows: Sequence[Tuple[float, float, float, float]], resamples: int, seed: int) -> Interval:
     """Speed with over speed without the drafter, paired by prompt.
 
     A row is (tokens with, seconds with, tokens without, seconds without); the ratio is that of tokens per second.

@@ -1,0 +1,120 @@
+"""A stand-in for SGLang's server, as a program: its flags, start marker, documented fields and gauges, without a model.
+
+No SGLang runs here. An answer is made of the prompt's letters, the same with and without a drafter. `STAND_IN_OLD`
+leaves out the histogram of accepted tokens, as older releases do; `STAND_IN_STRANGER` lets another client be served
+beside each request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--config")
+parser.add_argument("--model-path")
+parser.add_argument("--port", type=int)
+parser.add_argument("--speculative-algorithm")
+parser.add_argument("--speculative-draft-model-path")
+parser.add_argument("--speculative-num-steps", type=int, default=0)
+parser.add_argument("--speculative-eagle-topk", type=int)
+parser.add_argument("--speculative-num-draft-tokens", type=int)
+parser.add_argument("--speculative-draft-model-quantization")
+parser.add_argument("--disable-radix-cache", action="store_true")
+options = parser.parse_args()
+key = Path(options.config).read_text().split('"')[1]
+depth = options.speculative_num_steps
+lock = threading.Lock()
+accepted_steps: list[int] = []
+generated = served = 0
+LABELS = '{engine_type="unified",model_name="target"}'
+
+
+def page() -> str:
+    lines = [f"sglang:generation_tokens_total{LABELS} {generated}.0", f"sglang:num_requests_total{LABELS} {served}.0"]
+    lines += [f"sglang:num_running_reqs{LABELS} 0.0", f"sglang:num_queue_reqs{LABELS} 0.0"]
+    if accepted_steps:
+        length = 1 + sum(accepted_steps) / len(accepted_steps)
+        lines += [f"sglang:spec_verify_calls_total{LABELS} {len(accepted_steps)}.0"]
+        lines += [f"sglang:spec_accept_length{LABELS} {length}", f"sglang:spec_num_steps{LABELS} {depth}.0"]
+    return "\n".join([*lines, ""])
+
+
+def server_info() -> str:
+    state = {"avg_spec_accept_length": 1 + sum(accepted_steps) / len(accepted_steps)} if accepted_steps else {}
+    told = {
+        "version": "0.5.23",
+        "model_path": options.model_path,
+        "served_model_name": "target",
+        "speculative_algorithm": options.speculative_algorithm,
+        "speculative_draft_model_path": options.speculative_draft_model_path,
+        "speculative_num_steps": depth or None,
+        "dtype": "float32",
+        "internal_states": [state],
+    }
+    return json.dumps(told)
+
+
+def answer(text: str, length: int) -> dict[str, object]:
+    global generated, served
+    tokens = [(ord(text[place % len(text)]) * 31 + place * place) % 997 for place in range(length)]
+    steps = [token % (depth + 1) for token in tokens[: length // 2]] if depth else []
+    meta: dict[str, object] = {"completion_tokens": length}
+    if steps:
+        meta |= {"spec_verify_ct": len(steps), "spec_num_correct_drafts": sum(steps)}
+        meta |= {"spec_num_proposed_drafts": depth * len(steps)}
+        if "STAND_IN_OLD" not in os.environ:
+            meta["spec_correct_drafts_histogram"] = [steps.count(number) for number in range(max(steps) + 1)]
+    times = 2 if "STAND_IN_STRANGER" in os.environ else 1
+    with lock:
+        accepted_steps.extend(steps * times)
+        generated += length * times
+        served += times
+    choice = {
+        "message": {"content": text[::-1]},
+        "finish_reason": "length",
+        "prompt_token_ids": [1, 2, 3],
+        "response_token_ids": tokens,
+        "meta_info": meta,
+    }
+    return {"choices": [choice], "usage": {"completion_tokens": length}}
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        pages = {"/server_info": server_info(), "/v1/models": '{"data": [{"id": "target"}]}', "/metrics": page()}
+        self.send(200 if self.path in pages else 404, pages.get(self.path, "{}"))
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.headers["Authorization"] != f"Bearer {key}":
+            self.send(401, '{"error": "Unauthorized"}')
+            return
+        found = answer(request["messages"][0]["content"], request["max_tokens"])
+        if not request.get("return_meta_info"):
+            del found["choices"][0]["meta_info"]
+        self.send(200, json.dumps(found))
+
+    def send(self, status: int, content: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content.encode())))
+        self.end_headers()
+        self.wfile.write(content.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+server = ThreadingHTTPServer(("127.0.0.1", options.port), Handler)
+if depth:
+    print(
+        f"[2026-02-03 14:00:31] server_args=ServerArgs(speculative_algorithm={options.speculative_algorithm!r}, "
+        f"speculative_num_steps={depth}, speculative_eagle_topk=1)",
+        flush=True,
+    )
+print("[2026-02-03 14:00:32] The server is fired up and ready to roll!", flush=True)
+server.serve_forever()

@@ -59,6 +59,18 @@ def drafters() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def drafter_faults() -> ModuleType:
+    """Single faults of a right drafter."""
+    return load_support("drafter_faults")
+
+
+@pytest.fixture(scope="session")
+def harmless_changes() -> ModuleType:
+    """Single changes of a right drafter that harm nothing."""
+    return load_support("harmless_changes")
+
+
+@pytest.fixture(scope="session")
 def laptop_at(tools: ModuleType) -> Iterator[Callable[..., Any]]:
     """A laptop with a folder of its own for a workspace and a profile: ``laptop_at(home, workspace, profile)``."""
     laptops = []

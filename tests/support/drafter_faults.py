@@ -197,6 +197,18 @@ def another_activation(checkpoint, target):
     checkpoint.layer["hidden_act"] = "gelu"
 
 
+@fault("rms_norm_eps", "vllm")
+def epsilon_left_out_of_a_nested_layer(checkpoint, target):
+    del checkpoint.layer["rms_norm_eps"]
+    return checkpoint.nested
+
+
+@fault("hidden_act", "vllm")
+def activation_left_out_of_a_nested_layer(checkpoint, target):
+    del checkpoint.layer["hidden_act"]
+    return checkpoint.nested
+
+
 @fault("max_position_embeddings")
 def short_position_table(checkpoint, target):
     checkpoint.layer["max_position_embeddings"] = target["max_position_embeddings"] // 2
@@ -223,14 +235,14 @@ def another_scaling(checkpoint, target):
 
 @fault("rope_scaling")
 def scaling_without_factor(checkpoint, target):
-    if not checkpoint.layer["rope_scaling"]:
+    if "factor" not in (checkpoint.layer["rope_scaling"] or {}):
         return False
-    checkpoint.layer["rope_scaling"].pop("factor")
+    del checkpoint.layer["rope_scaling"]["factor"]
 
 
 @fault("rope_scaling")
 def scaling_lost(checkpoint, target):
-    if not checkpoint.layer["rope_scaling"]:
+    if "factor" not in (checkpoint.layer["rope_scaling"] or {}):
         return False
     checkpoint.layer["rope_scaling"] = None
 
@@ -445,6 +457,13 @@ def bias_that_nobody_asked_for(checkpoint, target):
 @fault("d2t")
 def d2t_left_at_zero(checkpoint, target):
     return _map(checkpoint, "d2t", lambda d2t: [0] * len(d2t))
+
+
+@fault("d2t", "vllm")
+def d2t_of_a_whole_vocabulary(checkpoint, target):
+    if "d2t" in checkpoint.tensors:
+        return False
+    checkpoint.tensors["d2t"] = ("int64", (target["vocab_size"],))
 
 
 @fault("d2t")

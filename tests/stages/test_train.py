@@ -14,6 +14,7 @@ from eagle3_backend.drafter.config import DrafterConfig  # noqa: E402
 from eagle3_backend.findings import FindingError  # noqa: E402
 from eagle3_backend.stages import train, vocab  # noqa: E402
 from eagle3_backend.stages.context import Stopped  # noqa: E402
+from eagle3_kernels.dispatch import Path  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -207,6 +208,15 @@ def test_a_loss_of_exactly_zero_stops_the_run(attempt, inputs, monkeypatch) -> N
     monkeypatch.setattr(train, "draft_loss", silent)
     with pytest.raises(FindingError, match="loss_zero_constant"):
         train.run(attempt("train", inputs, **SMALL))
+
+
+def test_kernels_that_have_to_do_without_triton_are_told(attempt, inputs, monkeypatch) -> None:
+    monkeypatch.setattr(train, "kernel_path", lambda device: Path("torch", "no C compiler"))
+    context = attempt("train", inputs, **SMALL)
+    train.Trainer(context).begin()
+    assert "Kernels run as plain torch, slower and with more memory: no C compiler" in [
+        line["text"] for line in context.lines("note")
+    ]
 
 
 def test_an_unknown_final_norm_of_the_target_is_refused(tiny, attempt, inputs) -> None:

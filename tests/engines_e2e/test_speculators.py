@@ -85,29 +85,30 @@ def small(beside, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def converted(small):
-    """What the command line makes of the drafters that speculators saved: the answer and the flat directory of each."""
-    made = {}
-    for name in THEIRS:
-        out = small / "flat" / name
-        out.parent.mkdir(exist_ok=True)
-        words = ["convert", str(small / "theirs" / name), str(out), "--to", "flat", "--target", str(small / "target")]
-        ended = subprocess.run(
-            [sys.executable, "-m", "eagle3_tui.cli", *words, "--json"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            timeout=60,
-        )
-        made[name] = (ended.returncode, json.loads(ended.stdout), out)
-    return made
+    """What the command line says of the drafters that speculators saved, made ``flat/<name>`` and ``back/<name>``."""
+    answers = {}
+    for layout, folder, source in (("flat", "flat", "theirs"), ("nested", "back", "flat")):
+        (small / folder).mkdir()
+        for name in THEIRS:
+            words = ["convert", str(small / source / name), str(small / folder / name), "--to", layout]
+            ended = subprocess.run(
+                [sys.executable, "-m", "eagle3_tui.cli", *words, "--target", str(small / "target"), "--json"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                timeout=60,
+            )
+            answers[folder, name] = ended.returncode, json.loads(ended.stdout)
+    return answers
 
 
 @pytest.fixture(scope="session")
 def compared(beside, small, converted):
-    """The comparison of each small drafter: with itself, with the flat one made of it, with one that lacks a flag."""
-    pairs = {("ours", name): (small / "ours" / name, small / "ours" / name) for name in OURS}
-    pairs |= {("theirs", name): (small / "theirs" / name, out) for name, (_, _, out) in converted.items()}
-    pairs |= {("confused", name): (small / "ours" / name, small / "ours" / "plain") for name in CONFUSIONS}
-    answers = beside("compare", pairs=[[str(theirs), str(ours)] for theirs, ours in pairs.values()])
+    """What speculators reads in one folder against what the product reads in another: answers by kind and name."""
+    pairs = {("ours", name): (f"ours/{name}", f"ours/{name}") for name in OURS}
+    pairs |= {("confused", name): (f"ours/{name}", "ours/plain") for name in CONFUSIONS}
+    pairs |= {("flat", name): (f"theirs/{name}", f"flat/{name}") for name in THEIRS}
+    pairs |= {("back", name): (f"back/{name}", f"theirs/{name}") for name in THEIRS}
+    answers = beside("compare", pairs=[[str(small / each) for each in pair] for pair in pairs.values()])
     return dict(zip(pairs, answers, strict=True))
 
 
@@ -147,13 +148,16 @@ def test_a_drafter_without_a_flag_computes_something_else(name, compared):
 
 
 @pytest.mark.parametrize("name", THEIRS)
-def test_a_drafter_that_speculators_saved_is_converted_and_computes_the_same(name, converted, compared):
-    code, told, _ = converted[name]
+@pytest.mark.parametrize("made", ["flat", "back"])
+def test_a_drafter_that_speculators_saved_is_converted_and_computes_the_same(made, name, converted, compared):
+    """To flat, which the product reads; and from there back to nested, which speculators reads."""
+    code, told = converted[made, name]
     assert (code, [finding for finding in told["findings"] if finding["severity"] == "error"]) == (0, [])
-    answer = compared["theirs", name]
-    tell(name, answer)
+    answer = compared[made, name]
+    tell(f"{name}, {made}", answer)
     assert_loaded_whole(answer)
-    assert answer["config"]["theirs"] == answer["config"]["ours"]
+    for part in ("config", "packaging"):
+        assert answer[part]["theirs"] == answer[part]["ours"]
     assert max(answer["float32"]) <= TOLERANCE
 
 

@@ -71,6 +71,12 @@ def harmless_changes() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def read_real_drafter(drafters: ModuleType) -> Callable[..., Any]:
+    """A drafter directory with its weights, for faults to be put into."""
+    return load_support("real_drafters").reader(drafters)
+
+
+@pytest.fixture(scope="session")
 def laptop_at(tools: ModuleType) -> Iterator[Callable[..., Any]]:
     """A laptop with a folder of its own for a workspace and a profile: ``laptop_at(home, workspace, profile)``."""
     laptops = []

@@ -88,6 +88,16 @@ def test_offline_acceptance_is_close_to_the_engines(laptop, result):
     assert offline["mean"] == pytest.approx(mean, rel=0.15)
 
 
+def test_plain_torch_predicts_every_verify_step_of_the_engine(make_laptop, published, campaign):
+    ended = make_laptop(*published, "diagnose.requests=168").call("run", "--through", "diagnose", "--json", timeout=900)
+    assert ended.code == 0, ended.stderr[-4000:]
+    verdict = ended.json["result"]
+    print(json.dumps(verdict))
+    assert verdict["verdict"] == "engine_runs_the_drafter"
+    assert verdict["steps"] > 1000 and verdict["equal_share"] >= 0.999
+    assert all(control["failed_as_it_must"] for control in verdict["controls"].values())
+
+
 def test_a_second_call_does_nothing_and_gives_the_same_result(laptop, campaign):
     before = laptop.runs()
     ended = laptop.call("run", "--through", "bench", "--json")
@@ -99,7 +109,7 @@ def test_a_second_call_does_nothing_and_gives_the_same_result(laptop, campaign):
 
 def test_every_stage_on_the_way_is_fresh_and_its_journal_is_here_line_for_line(laptop, campaign):
     stages = laptop.stages()
-    on_the_way = [name for name in stages if name not in ("serve", "trace")]
+    on_the_way = [name for name in stages if name not in ("serve", "diagnose", "trace")]
     assert [name for name in on_the_way if not stages[name]["fresh"]] == []
     compared = 0
     for run in campaign["runs"]:

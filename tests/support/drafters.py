@@ -99,7 +99,7 @@ class Checkpoint:
         data = [header_bytes(self.tensors, {"format": "pt"})]
         for name, (dtype, shape) in self.tensors.items():
             if name in self.values and dtype in CODES:
-                data.append(struct.pack(f"<{len(self.values[name])}{CODES[dtype]}", *self.values[name]))
+                data.append(packed(dtype, self.values[name]))
             else:
                 data.append(bytes(size_of(dtype, shape)))
         return b"".join(data)
@@ -114,6 +114,11 @@ class Checkpoint:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "config.json").write_text(json.dumps(self.config), encoding="utf-8")
         (directory / WEIGHTS).write_bytes(self.file())
+
+
+def packed(dtype: str, values: list[int]) -> bytes:
+    """Values as a safetensors file holds them."""
+    return struct.pack(f"<{len(values)}{CODES[dtype]}", *values)
 
 
 def checkpoint(

@@ -92,8 +92,12 @@ class Diagnosis:
         summary = summary_of(found, self.depth)
         tried = self._tried()
         engine = self._engine(summary, tried)
-        # A difference that lies on disk is better evidence than the likeness of a replay.
-        findings = [*self.served, *engine] if engine[0].severity is Severity.ERROR else [*engine, *self.served]
+        if engine[0].severity is Severity.ERROR:
+            # A difference that lies on disk is better evidence than the likeness of a replay.
+            findings = [*self.served, *engine]
+        else:
+            # It changed no step of these requests; of longer ones it might.
+            findings = [*engine, *(replace(each, severity=Severity.WARNING) for each in self.served)]
         controls = self._controls(tried)
         findings += [_control_failed(name, entry) for name, entry in controls.items() if not entry["failed_as_it_must"]]
         return {

@@ -1,0 +1,105 @@
+"""What the real vLLM does with many drafter directories: run in its environment, ``python engine_lab.py REQUEST``.
+
+An engine takes half a minute to import and a few seconds to start. Here one process imports and a fork of it starts for
+each drafter. REQUEST is a JSON file ``{"target", "depth", "new_tokens", "prompts": [[token ids]], "drafters": [dir]}``;
+one line of JSON is printed for each drafter: ``{"drafter", "loaded": hash of its weights in the engine, "answers":
+[{"prompt_tokens", "tokens", "accepted"}]}``, or ``{"drafter", "refused": the last lines of the engine}``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    VLLM_NO_USAGE_STATS="1",
+    DO_NOT_TRACK="1",
+    VLLM_CPU_KVCACHE_SPACE="1",
+    VLLM_ENABLE_V1_MULTIPROCESSING="0",
+    OMP_WAIT_POLICY="PASSIVE",
+    OMP_NUM_THREADS="1",
+    VLLM_LOGGING_LEVEL="WARNING",
+)
+
+
+def loaded(worker: Any) -> str:
+    """Hash of the drafter's weights as they stand in the engine; the embedding is the target's."""
+    weights = worker.model_runner.drafter.model.state_dict()
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        if "embed_tokens" not in name:
+            digest.update(name.encode() + weights[name].contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def served(request: dict[str, Any], drafter: str) -> dict[str, Any]:
+    """Greedy answers to every prompt, with the accepted drafts of each verify step."""
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(
+        model=request["target"],
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=512,
+        max_num_seqs=16,
+        enable_prefix_caching=False,
+        per_request_spec_decode_metrics="detailed",
+        speculative_config={"method": "eagle3", "model": drafter, "num_speculative_tokens": request["depth"]},
+    )
+    sampling = SamplingParams(temperature=0.0, max_tokens=request["new_tokens"])
+    prompts = [{"prompt_token_ids": ids} for ids in request["prompts"]]
+    found = []
+    for output in llm.generate(prompts, sampling, use_tqdm=False):
+        record = output.outputs[0].spec_decode_metrics
+        accepted = record.per_step_accepted if record is not None else []
+        found.append(
+            {
+                "prompt_tokens": list(output.prompt_token_ids),
+                "tokens": list(output.outputs[0].token_ids),
+                "accepted": list(accepted),
+            }
+        )
+    return {"loaded": llm.collective_rpc(loaded)[0], "answers": found}
+
+
+def in_a_fork(request: dict[str, Any], drafter: str) -> dict[str, Any]:
+    """The answers of one drafter, or the engine's last words."""
+    with tempfile.TemporaryDirectory() as folder:
+        result, log = Path(folder) / "result.json", Path(folder) / "log"
+        child = os.fork()
+        if child == 0:
+            handle = os.open(log, os.O_CREAT | os.O_WRONLY)
+            os.dup2(handle, 1)
+            os.dup2(handle, 2)
+            try:
+                result.write_text(json.dumps(served(request, drafter)))
+                code = 0
+            except BaseException as problem:
+                print(f"{type(problem).__name__}: {problem}", flush=True)
+                code = 1
+            os._exit(code)
+        _, status = os.waitpid(child, 0)
+        if status == 0:
+            return {"drafter": drafter, **json.loads(result.read_text())}
+        return {"drafter": drafter, "refused": log.read_text(errors="replace")[-2000:]}
+
+
+def main() -> None:
+    request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    import vllm.v1.engine.llm_engine
+    import vllm.v1.worker.cpu_worker  # noqa: F401
+
+    for drafter in request["drafters"]:
+        print(json.dumps(in_a_fork(request, drafter)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

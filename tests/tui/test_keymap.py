@@ -1,19 +1,43 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from eagle3_backend.findings import FindingError
 from eagle3_tui import keymap
 from eagle3_tui.widgets.footer import chosen
 
 TERMINALS_TAKE = {f"ctrl+{letter}" for letter in "abhijmoqsz"} | {"ctrl+["}
 
 
-@pytest.mark.parametrize("context", keymap.CONTEXTS)
-def test_a_key_means_one_thing_in_each_context(context: str) -> None:
-    pressed = Counter(one for key in keymap.in_scope(*keymap.CONTEXTS[context]) for one in key.keys)
-    assert [key for key, uses in pressed.items() if uses > 1] == []
+def test_a_key_means_one_thing_in_each_context() -> None:
+    assert keymap.clashes(keymap.KEYS) == []
+
+
+def test_a_clash_is_seen() -> None:
+    moved = tuple(replace(key, keys=("f",)) if key.id == "wrap" else key for key in keymap.KEYS)
+    assert ("log", "f", ["follow", "wrap"]) in keymap.clashes(moved)
+
+
+@pytest.fixture
+def table(monkeypatch):
+    monkeypatch.setattr(keymap, "KEYS", keymap.KEYS)
+
+
+def test_a_key_is_moved_by_its_id_everywhere(table) -> None:
+    keymap.rebind({"stop": ("f8",)})
+    assert "| `f8` | stop the stage" in keymap.keys_table()
+    assert next(key for key in chosen("pipeline", 80) if key.id == "stop").keys == ("f8",)
+
+
+@pytest.mark.parametrize(("moves", "code"), [({"stpo": ("f8",)}, "key_unknown"), ({"stop": ("s",)}, "keys_clash")])
+def test_a_faulty_move_is_refused_and_changes_nothing(table, moves, code) -> None:
+    before = keymap.KEYS
+    with pytest.raises(FindingError) as refused:
+        keymap.rebind(moves)
+    assert refused.value.findings[0].code == code and keymap.KEYS is before
 
 
 def test_ids_are_unique_so_that_keys_can_be_moved() -> None:

@@ -148,7 +148,7 @@ async def test_a_time_is_jumped_to(show) -> None:
 async def test_wrapped_lines_are_whole_and_stay_in_their_order(show) -> None:
     line = "begin " + "word " * 60 + "end"
     lines = tuple(LogLine(at * 400, (at + 1) * 400, f"{at} {line}") for at in range(30))
-    async with show("train", (80, 24)) as panel:
+    async with show("train", (80, 34)) as panel:
         panel.source.snapshot = lambda: replace(
             panel.app.picture, version=99, log=LogView("train", 2, 12_000, lines, "g1")
         )

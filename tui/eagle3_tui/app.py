@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -77,6 +78,7 @@ class Panel(Deeds, inherit_bindings=False):
         ascii_only: bool = False,
         autostart: str = "",
         readonly: bool = False,
+        bell: bool = True,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -86,6 +88,7 @@ class Panel(Deeds, inherit_bindings=False):
         self.look = Look(PALETTES["eagle-dark"], ascii_only)
         self.wall, self.monotonic = wall, monotonic
         self.readonly = readonly
+        self._rings = bell
         self.seen_events = 0.0
         """Wall time of the newest event that the operator has looked at."""
         self.message: tuple[str, str] = ("", "text")
@@ -110,6 +113,7 @@ class Panel(Deeds, inherit_bindings=False):
 
     def _begin(self) -> None:
         """Start the work once the first frame is out."""
+        gc.enable()
         self.source.start()
         self.ask(self._open)
         self.pull()
@@ -125,7 +129,8 @@ class Panel(Deeds, inherit_bindings=False):
         for screen in self._visible():
             screen.show(snapshot)
         for words, role in self._alerts.observe(snapshot, self.monotonic()):
-            self.bell()
+            if self._rings:
+                self.bell()
             self.notice(words, role)
         self._ask_about_host(snapshot)
         self._start_once(snapshot)
@@ -316,6 +321,7 @@ def run_panel(
     mock: bool = False,
     ascii_only: bool = False,
     readonly: bool = False,
+    bell: bool = True,
 ) -> int:
     """Show the panel until the operator leaves it. ``autostart`` names a stage: its chain is started once, on connect.
 
@@ -330,8 +336,17 @@ def run_panel(
         from eagle3_tui.source import ControlSource
 
         source = ControlSource(profile, tuple(settings))
-    panel = Panel(source, profile, tuple(settings), ascii_only=ascii_only, autostart=autostart, readonly=readonly)
+    panel = Panel(
+        source,
+        profile,
+        tuple(settings),
+        ascii_only=ascii_only,
+        autostart=autostart,
+        readonly=readonly,
+        bell=bell,
+    )
     leave_with_terminal(sys.stdin.fileno(), source.close)
+    gc.freeze()  # what was imported stays: no later collection looks at it again
     try:
         panel.run(mouse=True)
     finally:

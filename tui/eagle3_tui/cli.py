@@ -5,6 +5,7 @@ Importing this loads neither Textual nor asyncssh nor pydantic: each command imp
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import Annotated
@@ -15,7 +16,7 @@ from eagle3_backend.findings import FindingError, error
 from eagle3_tui.commands import check, convert, diff, hosts, inspect, look, runs, settings
 from eagle3_tui.commands.campaign import DEFAULT_PROFILE, Choice, NoInputOption, SettingsOption, choose, opened
 from eagle3_tui.commands.output import command
-from eagle3_tui.places import find_profile
+from eagle3_tui.places import find_profile, user_settings
 
 app = typer.Typer(
     name="eagle3-tui",
@@ -85,10 +86,24 @@ def show_panel(
                 fix="eagle3-tui status and eagle3-tui run work without one.",
             )
         )
+    from eagle3_tui import configuration, keymap
+
+    own = configuration.read(user_settings())
+    keymap.rebind(own.keys)
+    # Nothing that the start makes is garbage; the panel collects again from its first frame on.
+    gc.disable()
+    # Only now: widgets take their keys from the table when they are imported.
     from eagle3_tui.app import run_panel
 
-    plain = ascii_only or not (sys.stderr.encoding or "").lower().startswith("utf")
-    status = run_panel(find_profile(choice.profile), choice.settings, autostart=autostart, mock=mock, ascii_only=plain)
+    status = run_panel(
+        find_profile(choice.profile),
+        choice.settings,
+        autostart=autostart,
+        mock=mock,
+        ascii_only=ascii_only or not (sys.stderr.encoding or "").lower().startswith("utf"),
+        readonly=readonly,
+        bell=own.bell,
+    )
     raise typer.Exit(status)
 
 

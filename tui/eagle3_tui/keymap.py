@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from eagle3_backend.findings import FindingError, error
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Key:
     action: str = ""
 
 
-KEYS = (
+KEYS: tuple[Key, ...] = (
     Key("start", ("s",), "run", "Acts", "start", "start what is not fresh, through bench or the selected stage",
         "shows what will run", 1),
     Key("stop", ("x",), "run", "Acts", "stop", "stop the stage: it saves a checkpoint and leaves",
@@ -157,6 +160,43 @@ _NAMES = {
     "left": "←",
     "right": "→",
 }
+
+
+def clashes(keys: Sequence[Key]) -> list[tuple[str, str, list[str]]]:
+    """(context, key, ids) wherever a key would mean two things."""
+    found = []
+    for context, scopes in CONTEXTS.items():
+        meant: dict[str, list[str]] = {}
+        for key in keys:
+            for pressed in key.keys if key.scope in scopes else ():
+                meant.setdefault(pressed, []).append(key.id)
+        found += [(context, pressed, ids) for pressed, ids in meant.items() if len(ids) > 1]
+    return found
+
+
+def rebind(moves: Mapping[str, tuple[str, ...]]) -> None:
+    """Move keys by id, before any widget is made of the table. Raises FindingError `key_unknown`, `keys_clash`."""
+    global KEYS
+    known = {key.id for key in KEYS}
+    problems = [
+        error("key_unknown", f"There is no key with the id '{name}'.", path=f"keys.{name}", expected=sorted(known))
+        for name in moves
+        if name not in known
+    ]
+    moved = tuple(replace(key, keys=moves.get(key.id, key.keys)) for key in KEYS)
+    problems += [
+        error(
+            "keys_clash",
+            f"{name_of(pressed)} would mean {' and '.join(ids)} in '{context}'.",
+            path="keys." + next((name for name in ids if name in moves), ids[0]),
+            actual=pressed,
+            fix="Give one of them another key.",
+        )
+        for context, pressed, ids in clashes(moved)
+    ]
+    if problems:
+        raise FindingError(*problems)
+    KEYS = moved
 
 
 def in_scope(*scopes: str) -> list[Key]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from eagle3_backend.control.snapshot import LogView
 from eagle3_backend.runs.loglines import LogLine
-from eagle3_backend.runs.logreader import LogBlock
+
+if TYPE_CHECKING:
+    from eagle3_backend.runs.logreader import LogBlock
 
 MAX_LINES = 20_000
 OLD_LINES = 200

@@ -31,6 +31,7 @@ from eagle3_backend.control.commands import (
     TrustHostKey,
 )
 from eagle3_backend.control.snapshot import (
+    NOT_BUILT,
     Event,
     HostView,
     Machine,
@@ -39,7 +40,6 @@ from eagle3_backend.control.snapshot import (
     Started,
 )
 from eagle3_backend.findings import FindingError, error, warning
-from eagle3_backend.pipeline.stages import STAGES
 from eagle3_backend.runs.logreader import Matcher, block_of, place_of
 from eagle3_backend.states import LinkState, RunState
 from eagle3_tui import mockanswers, mockdiff
@@ -242,6 +242,9 @@ class MockSource:
         )
 
     def _stages(self, step: int, elapsed: float) -> tuple[StageView, ...]:
+        # Loaded when the first picture is made: that is after the first paint.
+        from eagle3_backend.pipeline.stages import STAGES
+
         views = []
         for name, stage in STAGES.items():
             waits = [read for read in stage.reads if read not in _FINISHED or self.scene in ("first", "connecting")]
@@ -249,7 +252,7 @@ class MockSource:
             if self.scene in ("first", "connecting"):
                 view = replace(view, state=RunState.READY, blocked_by=()) if name == "setup" else view
             elif not stage.built:
-                view = replace(view, remark="not built yet")
+                view = replace(view, remark=NOT_BUILT)
             elif name in _FINISHED or self.scene == "done":
                 seconds = _FINISHED.get(name, (904, ""))[0]
                 view = replace(view, state=RunState.DONE, fresh=True, blocked_by=(), elapsed=float(seconds),

@@ -48,7 +48,12 @@ def accepted_at(at: float, depth: int) -> float:
 
 
 def series_until(step: int) -> Series:
-    """All measurements of the made-up training."""
+    """All measurements of the made-up training, one every 50 steps."""
+    return _series_until(step - step % 50)
+
+
+@lru_cache(maxsize=4)
+def _series_until(step: int) -> Series:
     steps = [float(at) for at in range(50, step + 1, 50)]
     made = {"train/loss": loss_at, "train/accept_len": length_at, "train/tokens_per_second": speed_at,
             "train/gradient_norm": norm_at}  # fmt: skip

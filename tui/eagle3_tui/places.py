@@ -22,6 +22,11 @@ def shipped_profiles() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "profiles"
 
 
+def user_settings() -> Path:
+    """The folder of the user's own settings."""
+    return _folder("user_config_path")
+
+
 def user_profiles() -> Path:
     """The folder of the user's own profiles."""
     return _folder("user_config_path") / "profiles"

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eagle3_backend.findings import Finding
-from eagle3_backend.pipeline.stages import needed
 from eagle3_backend.runs.loglines import LogLine
 from eagle3_backend.states import LinkState, RunState
+
+NOT_BUILT = "not built yet"
+"""Remark of a stage that has a place in the pipeline and no program."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,12 @@ class Snapshot:
     def needed(self, through: str) -> tuple[str, ...]:
         """The stages that ``through`` stands on, itself last, in pipeline order."""
         view = self.stage(through)
-        return view.needs if view and view.needs else needed(through)
+        if view and view.needs:
+            return view.needs
+        # Loaded on demand: a panel is on the screen before it knows a stage.
+        from eagle3_backend.pipeline.stages import needed
+
+        return needed(through)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eagle3_backend.findings import Finding, FindingError
-from eagle3_backend.pipeline.stages import STAGES
 from eagle3_tui import places
 from eagle3_tui.commands.output import Output, clean, command
 
@@ -29,6 +28,9 @@ PATIENCE_SECONDS = 3.0
 
 def known_stage(name: str | None) -> str | None:
     """A stage name as typed, or a usage error that names the nearest one."""
+    # Imported here: a bare start of the panel names no stage.
+    from eagle3_backend.pipeline.stages import STAGES
+
     if not name or name in STAGES:
         return name
     near = difflib.get_close_matches(name, STAGES, n=1)
@@ -37,6 +39,8 @@ def known_stage(name: str | None) -> str | None:
 
 
 def _complete_stage(incomplete: str) -> list[str]:
+    from eagle3_backend.pipeline.stages import STAGES
+
     return [name for name in STAGES if name.startswith(incomplete)]
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eagle3_backend.control.commands import FindLogTime, ReadLog
 from eagle3_backend.findings import FindingError
-from eagle3_backend.runs.logreader import LOUD, LogBlock, Matcher
 from eagle3_tui.bindings import bindings
 from eagle3_tui.text import clean
 from eagle3_tui.widgets.logpane import LogPane, words_of
 from eagle3_tui.widgets.logtext import plain
+
+if TYPE_CHECKING:
+    from eagle3_backend.runs.logreader import LogBlock, Matcher
 
 
 class LogTail(LogPane):
@@ -121,7 +123,7 @@ class LogTail(LogPane):
     def _begin_search(self, text: str) -> None:
         self._search_text = text
         try:
-            self._search = Matcher(text) if text else None
+            self._search = _matcher(text) if text else None
         except FindingError as problem:
             self._search = None
             self.panel.notice(words_of(problem), "bad")
@@ -141,10 +143,15 @@ class LogTail(LogPane):
             self._look_for(self._search, self._search_text, ahead=False)
 
     def action_next_loud(self) -> None:
-        self._look_for(Matcher(LOUD), LOUD, ahead=True)
+        self._look_for_loud(ahead=True)
 
     def action_previous_loud(self) -> None:
-        self._look_for(Matcher(LOUD), LOUD, ahead=False)
+        self._look_for_loud(ahead=False)
+
+    def _look_for_loud(self, *, ahead: bool) -> None:
+        from eagle3_backend.runs.logreader import LOUD
+
+        self._look_for(_matcher(LOUD), LOUD, ahead=ahead)
 
     def _look_for(self, match: Matcher, text: str, *, ahead: bool, here: bool = False) -> None:
         """To the next or previous line that matches: among the lines at hand, else anywhere in the log."""
@@ -190,7 +197,7 @@ class LogTail(LogPane):
 
     def _begin_filter(self, text: str) -> None:
         try:
-            self._filter = Matcher(text) if text else None
+            self._filter = _matcher(text) if text else None
         except FindingError as problem:
             self.panel.notice(words_of(problem), "bad")
             return
@@ -282,3 +289,10 @@ class LogTail(LogPane):
         """The lines that are held, as text."""
         lines = self._chosen_lines() or [plain(line.text) for line in self.window.lines if not line.kind]
         return {f"{clean(self.part.stage, 40) or 'log'}.log": "\n".join(lines) + "\n"}
+
+
+def _matcher(text: str) -> Matcher:
+    """Imported on first use: most starts of the panel search for nothing. Raises FindingError."""
+    from eagle3_backend.runs.logreader import Matcher
+
+    return Matcher(text)

@@ -17,12 +17,12 @@ from textual.strip import Strip
 from eagle3_backend.control.commands import ReadLog
 from eagle3_backend.control.snapshot import LogView
 from eagle3_backend.runs.loglines import LogLine, progress_of
-from eagle3_backend.runs.logreader import LogBlock
 from eagle3_tui.logwindow import LogWindow
 from eagle3_tui.text import clean, count, shorten, size
 from eagle3_tui.widgets.logtext import cells_of, highlighted, loudness, styled
 
 if TYPE_CHECKING:
+    from eagle3_backend.runs.logreader import LogBlock
     from eagle3_tui.app import Panel
 
 STRIPS = 512
@@ -95,12 +95,22 @@ class LogPane(ScrollView, can_focus=True):
             heights = (max(1, -(-cells_of(line.text) // width)) for line in lines)
             self._tops = [0, *accumulate(heights)]
             self._wrapped_to = width
-            self.virtual_size = Size(width, self._tops[-1])
+            self._resize_content(Size(width, self._tops[-1]))
         else:
             self._tops = []
             # It never shrinks: what left may have been the widest, but nobody waits for a measure of them all.
             self._widest = max(self._widest, *(cells_of(line.text) for line in fresh), 0)
-            self.virtual_size = Size(self._widest, len(lines))
+            self._resize_content(Size(self._widest, len(lines)))
+
+    def _resize_content(self, size: Size) -> None:
+        """Another size of the whole picture. Lines that come while there is a scrollbar need no layout of the screen,
+        which Textual would do for each change of ``virtual_size``."""
+        room = self.container_size.height
+        if room and self.show_vertical_scrollbar and size.height > room:
+            self.set_reactive(ScrollView.virtual_size, size)
+            self._scroll_update(size)
+        else:
+            self.virtual_size = size
 
     @staticmethod
     def _rows_of(lines: int, tops: list[int]) -> int:

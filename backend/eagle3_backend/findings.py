@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Dict, Iterable, Mapping, Optional
@@ -44,6 +45,11 @@ class Finding:
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         known["severity"] = Severity(known["severity"])
         return cls(**known)
+
+
+def shown(value: Any) -> str:
+    """A value of a finding for people: a text as it is, anything else as JSON writes it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 class FindingError(Exception):

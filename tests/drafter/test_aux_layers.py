@@ -88,3 +88,8 @@ def test_ids_that_all_lie_one_beside_the_usual_ones_are_told() -> None:
     (finding,) = check_offset((3, 31, 59), 61, "eagle_config.ids", (2, 30, 58))
     assert (finding.expected, finding.actual) == ([1, 29, 57], [2, 30, 58])
     assert check_offset((2, 47, 91), 94) == check_offset((1, 47, 91), 94) == check_offset((1, 46), 94) == []
+
+
+def test_ids_out_of_range_are_told_without_a_target_too():
+    (finding,) = check_ids((-1, 3, 5), None)
+    assert "None" not in finding.message and finding.fix

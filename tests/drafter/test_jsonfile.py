@@ -6,7 +6,7 @@ import pytest
 
 from eagle3_backend.drafter import jsonfile
 from eagle3_backend.drafter.folder import LocalFolder
-from eagle3_backend.drafter.jsonfile import read_object
+from eagle3_backend.drafter.jsonfile import parse_object, read_object
 
 
 @pytest.fixture
@@ -84,3 +84,10 @@ def test_infinity_which_configs_of_state_space_models_have_is_a_mere_remark(read
         {"time_step_limit": [0.0, "Infinity"]},
         [("info", "json_not_finite")],
     )
+
+
+@pytest.mark.parametrize("levels", [100, 20_000])
+def test_deep_nesting_is_called_that(levels):
+    value, (finding,) = parse_object(b'{"a":' + b"[" * levels + b"]" * levels + b"}", "config.json", "config.json")
+    assert value is None
+    assert "deeper" in finding.message

@@ -48,6 +48,25 @@ def test_a_right_drafter_is_ok_on_every_engine(drafter, target):
     assert [line.split()[-1] for line in result.stdout.splitlines()[1:]] == ["ok", "ok"]
 
 
+def test_what_was_not_looked_at_is_said(drafter):
+    result = call("check", drafter / "config.json")
+    assert result.exit_code == 0
+    assert "not judged without --target" in result.stderr
+    assert "not judged without the drafter's directory" in result.stderr
+
+
+def test_values_are_shown_as_the_file_writes_them(drafter, target, change):
+    change(tie_word_embeddings=True)
+    result = call("check", drafter, "--target", target, "--engine", "sglang")
+    assert "(expected false, found true)" in result.stderr
+
+
+def test_a_path_without_a_config_is_told_with_what_to_name(tmp_path):
+    result = call("check", tmp_path)
+    assert result.exit_code == 1
+    assert "file_missing" in result.stderr and "next: Name a model's directory" in result.stderr
+
+
 def test_the_json_has_findings_by_engine_and_what_was_read(drafter, target, change):
     change(norm_before_residual=True)
     result = call("check", drafter, "--target", target, "--json")

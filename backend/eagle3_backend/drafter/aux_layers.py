@@ -165,14 +165,17 @@ def check_ids(ids: Sequence[int], layers: Optional[int], path: str = IDS, shown:
     ``shown`` is the list as the file at ``path`` spells it, where that is another one.
     """
     actual = list(shown or ids)
+    fix = "Write the layers that the drafter was trained on, each once and in rising order."
     if len(set(ids)) != len(ids):
-        return [error("aux_layers_duplicate", f"Aux layer ids are not distinct: {actual}.", path=path, actual=actual)]
+        message = f"Aux layer ids are not distinct: {actual}."
+        return [error("aux_layers_duplicate", message, path=path, actual=actual, fix=fix)]
     if list(ids) != sorted(ids):
         message = f"Aux layer ids are not ascending, but engines sort them, which permutes the columns of fc: {actual}."
-        return [error("aux_layers_order", message, path=path, expected=sorted(actual), actual=actual)]
+        return [error("aux_layers_order", message, path=path, expected=sorted(actual), actual=actual, fix=fix)]
     if not ids or ids[0] < 0 or (layers is not None and ids[-1] > layers):
-        message = f"The target has the streams 0..{layers}; the aux layer ids are {actual}."
-        return [error("aux_layers_out_of_range", message, path=path, actual=actual)]
+        end = "" if layers is None else f" to {layers}"
+        message = f"The target's streams are counted from 0{end}; the aux layer ids are {actual}."
+        return [error("aux_layers_out_of_range", message, path=path, actual=actual, fix=fix)]
     return []
 
 

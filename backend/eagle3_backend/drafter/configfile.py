@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Tuple
 
@@ -12,6 +12,7 @@ from eagle3_backend.drafter.jsonfile import read_object
 from eagle3_backend.findings import Finding, FindingError
 
 CONFIG = "config.json"
+_FIX = "Name a model's directory that holds a config.json, or the config.json itself."
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,6 @@ def open_config(path: str) -> ConfigFile:
     files = LocalFolder(folder)
     config, findings = read_object(files, name)
     if config is None:
-        raise FindingError(*findings)
+        raise FindingError(*(finding if finding.fix else replace(finding, fix=_FIX) for finding in findings))
     text = files.read(name, 0, files.size(name)).decode("utf-8", "replace")
     return ConfigFile(str(folder / name), config, text, tuple(findings))

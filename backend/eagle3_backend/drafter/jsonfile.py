@@ -72,13 +72,15 @@ def parse_object(text: bytes, name: str, path: str) -> Tuple[Optional[Dict[str, 
             raise ValueError("it has more lists and objects than any config or index")
         value = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=constant, parse_float=number)
         check_texts(text, value)
-    except (ValueError, RecursionError) as problem:
+    except RecursionError:
+        return None, [_too_deep(name, path)]
+    except ValueError as problem:
         return None, [error("json_invalid", f"{name} is no JSON: {str(problem)[:200]}.", path=path)]
     if not isinstance(value, dict):
         message = f"{name} holds no JSON object."
         return None, [error("json_invalid", message, path=path, expected="object", actual=type(value).__name__)]
     if _deeper(value, MAX_DEPTH):
-        return None, [error("json_invalid", f"{name} is nested deeper than any config.", path=path, expected=MAX_DEPTH)]
+        return None, [_too_deep(name, path)]
     for key in twice:
         message = f"{name} has the key {key[:200]} twice; the last one counts."
         findings.append(warning("json_key_duplicate", message, path=path, actual=key[:200], fix="Remove one of them."))
@@ -88,6 +90,10 @@ def parse_object(text: bytes, name: str, path: str) -> Tuple[Optional[Dict[str, 
         message = f"{name} has {constants[0]} as a value, which is no JSON."
         findings.append(tell("json_not_finite", message, path=path, actual=constants[0]))
     return value, findings
+
+
+def _too_deep(name: str, path: str) -> Finding:
+    return error("json_invalid", f"{name} is nested deeper than any config.", path=path, expected=MAX_DEPTH)
 
 
 def _deeper(value: Any, levels: int) -> bool:

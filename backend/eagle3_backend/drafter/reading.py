@@ -66,7 +66,7 @@ def read_config(config: Mapping[str, Any], target: Optional[Mapping[str, Any]] =
                 f"The drafter's config cannot be read: {problem}.",
                 path=problem.path,
                 expected="a flat EAGLE-3 config, or a nested one of speculators",
-                actual=str(problem),
+                fix="Write the key as the drafter was trained, or name another file.",
             )
         ) from problem
 

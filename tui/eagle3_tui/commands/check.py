@@ -66,6 +66,8 @@ def check(
         judged = {name: _judge(name, release, length, *models) for name, release in releases.items()}
         files = [finding for model in models for finding in model.findings]
         _tell(output, files, judged, releases)
+        for gap in _gaps(*models):
+            output.say(gap)
         output.give(_data(models, files, judged, releases), _text(models, judged, releases))
         found = worst([*files, *(finding for findings in judged.values() for finding in findings)])
         raise typer.Exit(REFUSED if found is Severity.ERROR else OK)
@@ -163,6 +165,16 @@ def _tell(output: Output, files: Sequence[Finding], judged: dict[str, list[Findi
         if own and len(judged) > 1:
             output.say(f"on {TITLES[engine]} {releases[engine]}:")
         output.findings(own)
+
+
+def _gaps(drafter: Model, target: Model | None = None) -> list[str]:
+    """What "ok" does not mean, for want of something to look at."""
+    gaps = []
+    if target is None:
+        gaps.append("not judged without --target: its width, vocabulary, layers, rotary embedding and positions")
+    if drafter.inventory is None:
+        gaps.append("not judged without the drafter's directory: its tensors and vocabulary maps")
+    return gaps
 
 
 def _data(

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from eagle3_backend.findings import Finding, FindingError, error
+from eagle3_backend.findings import Finding, FindingError, error, shown
 
 OK, REFUSED, USAGE, UNREACHABLE, DENIED, CONFLICT, STAGE_ENDED_BADLY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 
@@ -48,8 +48,8 @@ def clean(text: str) -> str:
 
 def describe(finding: Finding) -> str:
     """A finding on one line, and its next step on a second."""
-    wanted = [f"expected {finding.expected}"] if finding.expected is not None else []
-    found = [f"found {finding.actual}"] if finding.actual is not None else []
+    wanted = [f"expected {shown(finding.expected)}"] if finding.expected is not None else []
+    found = [f"found {shown(finding.actual)}"] if finding.actual is not None else []
     facts = f" ({', '.join(wanted + found)})" if wanted or found else ""
     place = f" {finding.path}" if finding.path else ""
     line = clean(f"{finding.severity.value} {finding.code}{place}: {finding.message}{facts}")

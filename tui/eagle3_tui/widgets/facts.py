@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from eagle3_backend.control.snapshot import StageView
-from eagle3_backend.findings import Finding, Severity
+from eagle3_backend.findings import Finding, Severity, shown
 from eagle3_backend.states import RunState
 from eagle3_tui.text import clean, clock_span, count, number, shorten, size, span
 from eagle3_tui.theme import Look, Piece
@@ -106,8 +106,8 @@ def finding_lines(finding: Finding, look: Look, width: int) -> list[Text]:
     path = f"  {clean(finding.path, 120)}" if finding.path else ""
     lines = [look.line((f"{glyph} {finding.severity.value} {clean(finding.code, 80)}", f"{role} bold"), (path, "dim"))]
     if finding.expected is not None or finding.actual is not None:
-        told = [f"expected {clean(finding.expected, 300)}"] if finding.expected is not None else []
-        told += [f"found {clean(finding.actual, 300)}"] if finding.actual is not None else []
+        told = [f"expected {clean(shown(finding.expected), 300)}"] if finding.expected is not None else []
+        told += [f"found {clean(shown(finding.actual), 300)}"] if finding.actual is not None else []
         together = ", ".join(told)
         for words in [together] if cell_len(together) + 2 <= width else told:
             lines += wrapped(look, words, width, "text", "  ")

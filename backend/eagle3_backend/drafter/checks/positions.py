@@ -100,4 +100,4 @@ def _stretched(positions: int, rotary: rope.Rope) -> int:
 
 def _words(value: rope.Rope) -> str:
     scaling = "" if value.scaling is None else f" with {value.kind} scaling"
-    return f"base {value.theta:g}{scaling}"
+    return f"base {value.theta:.10g}{scaling}"

@@ -22,6 +22,7 @@ from eagle3_backend.drafter.inventory import Inventory, read_inventory
 from eagle3_backend.drafter.layouts import flat_tensor_name, nested_tensor_name
 from eagle3_backend.drafter.reading import NESTED
 from eagle3_backend.drafter.rewrite import Source, Values, rewrite, taken
+from eagle3_backend.drafter.staging import occupied, staged
 from eagle3_backend.drafter.tensorfile import Tensor
 from eagle3_backend.drafter.weightfiles import KINDS
 from eagle3_backend.findings import Finding, FindingError, Severity, error, info, warning
@@ -111,7 +112,8 @@ def convert_directory(
         findings += _write(source, destination, conversion.config, inventory, plan)
     except OSError as problem:
         message = f"The converted drafter cannot be written: {problem.strerror or problem}."
-        raise FindingError(*findings, error("file_unwritable", message, path=str(destination))) from problem
+        fix = "Name a directory that can be written, on a disk with room."
+        raise FindingError(*findings, error("file_unwritable", message, path=str(destination), fix=fix)) from problem
     return replace(conversion, findings=tuple(findings))
 
 
@@ -216,36 +218,22 @@ def _check_places(source: Path, destination: Path) -> None:
     """The destination must be new, and must not lie within what is converted."""
     place, origin = destination.expanduser().resolve(), source.expanduser().resolve()
     if os.path.lexists(destination):
-        raise FindingError(
-            error(
-                "destination_exists",
-                "There is something already where the converted drafter is to go, and nothing is overwritten.",
-                path=str(destination),
-                fix="Name a directory that does not exist yet.",
-            )
-        )
+        raise FindingError(occupied(destination))
     if origin in place.parents:
         message = "The converted drafter would lie within its source, which a conversion does not change."
-        raise FindingError(error("destination_in_source", message, path=str(destination), actual=str(origin)))
+        fix = "Name a directory outside of it."
+        raise FindingError(error("destination_in_source", message, path=str(destination), actual=str(origin), fix=fix))
 
 
 def _write(
     source: Path, destination: Path, config: Mapping[str, Any], inventory: Optional[Inventory], plan: Plan
 ) -> List[Finding]:
-    """Everything into a staging directory beside the destination, which then takes its name."""
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    stage = destination.with_name(f".{destination.name}.{os.getpid()}.part")
-    shutil.rmtree(stage, ignore_errors=True)
-    stage.mkdir()
-    try:
-        findings: List[Finding] = []
+    findings: List[Finding] = []
+    with staged(destination) as stage:
         if inventory is not None:
             rewrite(inventory, stage / WEIGHTS, plan.names, plan.drop, plan.add)
             findings = _copy_others(LocalFolder(source), stage, inventory)
         _write_config(stage / CONFIG, config)
-        os.rename(stage, destination)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
     return findings
 
 

@@ -214,8 +214,10 @@ def names_of(key: Key, ascii_only: bool = False) -> str:
 
 def keys_table() -> str:
     """The table of all keys as Markdown, for the README."""
-    rows = ["| key | action | where | guard |", "| --- | --- | --- | --- |"]
+    rows = ["| key | id | action | where | guard |", "| --- | --- | --- | --- | --- |"]
     for key in KEYS:
         where = {"all": "everywhere", "run": "pipeline, stage", "list": "lists, log", "scroll": "log, stage"}
-        rows.append(f"| `{names_of(key)}` | {key.about} | {where.get(key.scope, key.scope)} | {key.danger or '–'} |")
+        names = f"`{names_of(key) or ':' + key.id}`"
+        place = where.get(key.scope, key.scope)
+        rows.append(f"| {names} | {key.id} | {key.about} | {place} | {key.danger or '–'} |")
     return "\n".join(rows) + "\n"

@@ -1,13 +1,16 @@
-"""Control on the real embedded host with the real agent; only the stages are small scripts of the tests."""
+"""Control on the real embedded host with the real agent; only the stages are small scripts of the tests, and the engine
+is a program that tells a version of vLLM."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,7 +23,7 @@ ANSWER_SECONDS = 120.0
 
 FAKE_STAGE = textwrap.dedent(
     """
-    import json, os, sys, time
+    import json, os, shutil, sys, time
     from pathlib import Path
     from eagle3_backend.findings import error
     from eagle3_backend.stages.context import StageContext
@@ -32,6 +35,9 @@ FAKE_STAGE = textwrap.dedent(
         behaviour = json.loads((context.workspace / "behaviour.json").read_text()).get(name, {})
     except FileNotFoundError:
         behaviour = {}
+    template = context.workspace.parent / "templates" / name
+    if template.exists():
+        shutil.copytree(template, context.output, dirs_exist_ok=True)
     context.output.mkdir(parents=True, exist_ok=True)
     kept = context.output / "steps"
     first = int(kept.read_text()) if kept.exists() else 0
@@ -65,14 +71,36 @@ FAKE_STAGE = textwrap.dedent(
 class Campaign:
     """One campaign directory: profile, workspace, laptop folders, and any number of controls on them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, drafters: ModuleType) -> None:
         self.root = root
         self.workspace = root / "workspace"
         self.workspace.mkdir()
+        self.drafter = root / "templates" / "export" / "flat"
+        drafters.checkpoint().write(self.drafter)
+        target = root / "templates" / "target"
+        target.mkdir()
+        (target / "config.json").write_text(json.dumps({**drafters.TARGET, "max_position_embeddings": 4096}))
+        self.engine = root / "engine-python"
+        self.tell_engine()
         self.profile = root / "demo.toml"
         (root / "prompts.jsonl").write_text('{"id": "1", "turns": ["What is a chain?"]}\n' * 20)
         self.write_profile()
         self.controls: list[Control] = []
+
+    def tell_engine(self, **identity: Any) -> None:
+        """What the environment of vLLM says that it is; everything else in it is this Python."""
+        told = {
+            "engine": "vllm",
+            "version": "0.32.0",
+            "installed": {"vllm": "0.32.0"},
+            "module": "/env/vllm/__init__.py",
+            "python": "3.12.1",
+            "dumper": 1,
+            **identity,
+        }
+        line = f'case "$*" in *option_surface*) echo {shlex.quote(json.dumps(told))}; exit;; esac'
+        self.engine.write_text(f'#!/bin/sh\n{line}\nexec {shlex.quote(sys.executable)} "$@"\n')
+        self.engine.chmod(0o755)
 
     def write_profile(self, stages: str = "", python: str = sys.executable) -> None:
         self.profile.write_text(
@@ -85,7 +113,7 @@ class Campaign:
                 [environments.train]
                 python = "{python}"
                 [environments.vllm]
-                python = "{sys.executable}"
+                python = "{self.engine}"
                 [target]
                 model = "demo:smollm2-135m"
                 [stages.prompts]
@@ -136,7 +164,7 @@ def wait_until() -> Callable[..., Snapshot]:
 
 
 @pytest.fixture
-def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Campaign]:
+def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drafters: ModuleType) -> Iterator[Campaign]:
     script = tmp_path / "fake_stage.py"
     script.write_text(FAKE_STAGE)
     real = chain.spec_of
@@ -145,7 +173,7 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Campai
         return {**real(*arguments, **options), "argv": [sys.executable, str(script), "{run_directory}"]}
 
     monkeypatch.setattr(chain, "spec_of", with_fake_stage)
-    found = Campaign(tmp_path)
+    found = Campaign(tmp_path, drafters)
     yield found
     for path in found.workspace.glob("hold-*"):
         path.unlink()

@@ -22,14 +22,15 @@ def ask(request: Dict[str, Any]) -> Dict[str, Any]:
     """{"identity", "surface"} of the ``engine`` in the environment of ``python``.
 
     The surface is None where the engine is not installed, and where the asker has it already: ``known`` lists
-    `surface_key` of every one that it has. Raises FindingError.
+    `surface_key` of every one that it has. ``identity_only`` asks for no surface, and the engine is not imported.
+    Raises FindingError.
     """
     python, engine = field(request, "python", str), field(request, "engine", str)
     if engine not in ENGINES:
         raise FindingError(error("request_invalid", "This is no engine.", path="engine", expected=list(ENGINES)))
     identity = _run(python, engine, ["--identity"], IDENTITY_SECONDS)
     known = surface_key(identity) in field(request, "known", list, [])
-    if known or identity["module"] is None:
+    if known or identity["module"] is None or field(request, "identity_only", bool, False):
         return {"identity": identity, "surface": None}
     return {"identity": identity, "surface": _run(python, engine, [], SURFACE_SECONDS)}
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from eagle3_backend.control import forecasts
+from eagle3_backend.control import forecasts, launches
 from eagle3_backend.control.campaign import Campaign
 from eagle3_backend.control.chain import Ground, build_chain, demote, stages_to_run
 from eagle3_backend.control.snapshot import Outcome, StageView, Started
@@ -25,7 +27,9 @@ def ground_of(campaign: Campaign) -> Ground:
     return Ground(session.python, session.payload, campaign.machine, campaign.profile.host.pcie_only)
 
 
-async def start(campaign: Campaign, through: str, only: bool, restart: bool, accept: Sequence[str]) -> Started:
+async def start(
+    campaign: Campaign, cache_dir: Path, through: str, only: bool, restart: bool, accept: Sequence[str]
+) -> Started:
     """Send the chain of all that is not fresh. Raises FindingError with everything that stands against it."""
     await campaign.fresh_survey()
     fresh = campaign.survey.fresh(campaign.plan)
@@ -53,7 +57,7 @@ async def start(campaign: Campaign, through: str, only: bool, restart: bool, acc
         return Started(runs, fresh_names, True, names[-1] == through or through in names, names)
     works = await forecasts.works_of(campaign)
     spec = build_chain(stages, campaign.plan, campaign.profile.parameters, ground_of(campaign), accept, works)
-    campaign.judge(demote(await preflight(campaign, stages), accept))
+    campaign.judge(demote(await preflight(campaign, cache_dir, stages, [spec, *spec["then"]]), accept))
     errors = [finding for finding in campaign.findings if finding.severity is Severity.ERROR]
     if errors:
         raise FindingError(*errors)
@@ -87,11 +91,16 @@ def _active(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[PlannedS
     return found
 
 
-async def preflight(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[Finding]:
-    """What is looked at before a chain starts: prompts, and the host's environments and disk. Raises LinkLost."""
+async def preflight(
+    campaign: Campaign, cache_dir: Path, stages: Sequence[PlannedStage], specs: Sequence[Mapping[str, Any]]
+) -> list[Finding]:
+    """What is looked at before a chain starts: prompts, the host's environments and disk, and the launches of engines.
+
+    ``specs`` are those of ``stages``. Raises LinkLost.
+    """
     found = await _prompts(campaign, stages) + await _environments(campaign, stages)
     found += await forecasts.disk(campaign, await forecasts.of_chain(campaign, stages))
-    return found
+    return found + await launches.check(campaign, cache_dir, specs)
 
 
 async def _prompts(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[Finding]:
@@ -148,7 +157,7 @@ async def stop(campaign: Campaign, stage: str) -> str:
     return str(answer["state"])
 
 
-async def resume(campaign: Campaign, stage: str, through: str, accept: Sequence[str]) -> Started:
+async def resume(campaign: Campaign, cache_dir: Path, stage: str, through: str, accept: Sequence[str]) -> Started:
     """The next attempt of a stage, and the chain that stood behind it unless ``through`` says otherwise."""
     await campaign.fresh_survey()
     view = view_of(campaign, stage)
@@ -169,7 +178,7 @@ async def resume(campaign: Campaign, stage: str, through: str, accept: Sequence[
     if not through:
         spec = await forecasts.read_spec(campaign, view.run, view.attempt)
         through = next((str(entry["stage"]) for entry in reversed(spec.get("then") or ())), stage)
-    return await start(campaign, through, only=False, restart=False, accept=accept)
+    return await start(campaign, cache_dir, through, only=False, restart=False, accept=accept)
 
 
 async def wait_for(campaign: Campaign, through: str) -> Outcome:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from eagle3_backend.control import acts, commands, forecasts
+from eagle3_backend.control import acts, commands, forecasts, launches
 from eagle3_backend.control.campaign import Campaign
 from eagle3_backend.control.chain import build_spec, stages_to_run
 from eagle3_backend.control.script import render
 from eagle3_backend.control.snapshot import StageView
+from eagle3_backend.engines.plan import Plan, explained, shell_line
 from eagle3_backend.runs.series import downsample
 from eagle3_backend.states import LinkState
 
@@ -82,7 +84,7 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-async def dry_run(campaign: Campaign, through: str) -> dict[str, Any]:
+async def dry_run(campaign: Campaign, cache_dir: Path, through: str) -> dict[str, Any]:
     """The answer to `DryRun`. Raises LinkLost, FindingError."""
     await campaign.fresh_survey()
     fresh = campaign.survey.fresh(campaign.plan)
@@ -92,6 +94,7 @@ async def dry_run(campaign: Campaign, through: str) -> dict[str, Any]:
         build_spec(planned, campaign.plan, campaign.profile.parameters, ground, (), works[planned.name])
         for planned in stages
     ]
+    plans = launches.plans_of(campaign, specs)
     return {
         "script": render(
             campaign.plan.campaign,
@@ -99,11 +102,18 @@ async def dry_run(campaign: Campaign, through: str) -> dict[str, Any]:
             campaign.plan.workspace,
             campaign.session.payload_directory,
             specs,
+            plans,
         ),
+        "launches": {stage: _launch(plan) for stage, plan in plans.items()},
         "stages": specs,
         "fresh": [name for name in campaign.plan.needed(through) if name in fresh],
-        "findings": [finding.to_json() for finding in await acts.preflight(campaign, stages)],
+        "findings": [finding.to_json() for finding in await acts.preflight(campaign, cache_dir, stages, specs)],
     }
+
+
+def _launch(plan: Plan) -> dict[str, Any]:
+    rows = [{"name": name, "value": value, "reason": reason} for name, value, reason in explained(plan)]
+    return {"engine": plan["engine"], "line": shell_line(plan), "reasons": rows}
 
 
 async def forecast(campaign: Campaign, through: str) -> dict[str, Any]:

@@ -152,7 +152,11 @@ class Doctor:
 
 @dataclass(frozen=True)
 class DryRun:
-    """What each stage up to ``through`` would execute. Answer: {"script", "stages": [...], "fresh", "findings"}."""
+    """What each stage up to ``through`` would execute.
+
+    Answer: {"script", "stages": [...], "launches", "fresh", "findings"}; ``launches`` holds for each stage that starts
+    an engine with a drafter {"engine", "line", "reasons": [{"name", "value", "reason"}]}.
+    """
 
     through: str
 

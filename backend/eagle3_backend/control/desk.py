@@ -98,11 +98,11 @@ class Desk:
     async def _of_campaign(self, campaign: Campaign, command: commands.Command) -> Any:
         match command:
             case commands.Start(through, only, restart, accept):
-                return await acts.start(campaign, through, only, restart, accept)
+                return await acts.start(campaign, self._cache_dir, through, only, restart, accept)
             case commands.Stop(stage):
                 return await acts.stop(campaign, stage)
             case commands.Resume(stage, through, accept):
-                return await acts.resume(campaign, stage, through, accept)
+                return await acts.resume(campaign, self._cache_dir, stage, through, accept)
             case commands.Await(through):
                 return await acts.wait_for(campaign, through)
             case commands.FollowLog(stage):
@@ -126,7 +126,7 @@ class Desk:
             case commands.Doctor():
                 return await answers.doctor(campaign)
             case commands.DryRun(through):
-                return await answers.dry_run(campaign, through)
+                return await answers.dry_run(campaign, self._cache_dir, through)
             case commands.Forecast(through):
                 return await answers.forecast(campaign, through)
             case commands.Rebind(host, confirm):

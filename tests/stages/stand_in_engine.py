@@ -1,7 +1,8 @@
 """A stand-in for an engine's server, as a program: vLLM's flags, start marker, answers and counters, without a model.
 
 An answer is made of the prompt's letters, so it is the same with and without a drafter. Variables change its ways:
-`STAND_IN_DEATH` ends it at that request, `STAND_IN_NO_DRAFTS` lets it never draft, `STAND_IN_SECONDS` slows answers.
+`STAND_IN_DEATH` ends it at that request, `STAND_IN_NO_DRAFTS` lets it never draft, `STAND_IN_SECONDS` slows answers,
+`STAND_IN_TOOK` is the method, depth and aux layers that it says it took.
 """
 
 from __future__ import annotations
@@ -93,5 +94,12 @@ class Handler(BaseHTTPRequestHandler):
 
 
 server = ThreadingHTTPServer(("127.0.0.1", options.port), Handler)
+if options.speculative_config:
+    method, taken, layers = os.environ.get("STAND_IN_TOOK", f"eagle3 {depth} 2,6,9").split()
+    print(
+        f"INFO 11-29 17:00:00 [core.py:1] Initializing a V1 LLM engine (v0.32.0) with config: speculative_config="
+        f"SpeculativeConfig(method='{method}', model='/d', num_spec_tokens={taken}), tokenizer='t'\n"
+        f"INFO 11-29 17:00:00 [gpu_model_runner.py:1] Using auxiliary layers from speculative config: ({layers})"
+    )
 print("INFO 11-29 17:00:00 [launcher.py:1] Application startup complete.", flush=True)
 server.serve_forever()

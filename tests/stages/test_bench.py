@@ -11,9 +11,10 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -29,8 +30,6 @@ PROGRAMS = {
         *("--config", "{config}", "--model-path", "{model}"),
     ],
 }
-
-HEADER = b'{"__metadata__": {"format": "pt"}}'
 
 
 @dataclass
@@ -71,15 +70,18 @@ class Attempt:
 class Campaign:
     """The artifacts that bench and serve read, with a few prompts, and starts of both stages."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, drafters: ModuleType) -> None:
         self.directory = directory
         self.started: list[Attempt] = []
-        for name in ("target", "prompts", "conversations", "drafter/flat"):
+        for name in ("target", "prompts", "conversations"):
             (directory / name).mkdir(parents=True)
+        target = {**drafters.TARGET, "max_position_embeddings": 2048}
+        (directory / "target/config.json").write_text(json.dumps(target))
+        drafter = replace(drafters.DRAFTER, max_position_embeddings=2048)
+        drafters.checkpoint(drafter).write(directory / "drafter/flat")
+        (directory / "drafter/manifest.json").write_text(json.dumps({"summary": {"aux_layers": [2, 6, 9]}}))
         facts = {"model": str(directory / "target"), "revision": "1", "template_hash": "t"}
         (directory / "target/facts.json").write_text(json.dumps(facts))
-        (directory / "drafter/flat/config.json").write_text("{}")
-        (directory / "drafter/flat/model.safetensors").write_bytes(len(HEADER).to_bytes(8, "little") + HEADER)
         self.prompts("train", ["Name three rivers of Europe."])
         self.prompts("holdout", [f"Describe object number {number} of the household." for number in range(6)])
         self.prompts("published", [f"Question {number}: why is it so?" for number in range(8)])
@@ -88,7 +90,14 @@ class Campaign:
         rows = [{"id": f"{name}-{number}", "source": name, "turns": [text]} for number, text in enumerate(texts)]
         (self.directory / f"prompts/{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def start(self, stage: str, device: str = "cpu", env: dict[str, str] | None = None, **parameters: Any) -> Attempt:
+    def start(
+        self,
+        stage: str,
+        device: str = "cpu",
+        env: dict[str, str] | None = None,
+        accepted: Sequence[str] = (),
+        **parameters: Any,
+    ) -> Attempt:
         engine = str(parameters.get("engine", "vllm"))
         inputs = ("target", "prompts", "conversations", "drafter")
         output = self.directory / "ws/campaign" / stage / "f"
@@ -111,6 +120,7 @@ class Campaign:
             },
             "environment": engine,
             "payload": "p",
+            "accepted": list(accepted),
         }
         run_directory = self.directory / "runs" / stage / str(len(self.started) + 1)
         run_directory.mkdir(parents=True)
@@ -124,8 +134,8 @@ class Campaign:
 
 
 @pytest.fixture
-def campaign(tmp_path: Path):
-    campaign = Campaign(tmp_path)
+def campaign(tmp_path: Path, drafters: ModuleType):
+    campaign = Campaign(tmp_path, drafters)
     yield campaign
     for attempt in campaign.started:
         if attempt.process.poll() is None:
@@ -307,6 +317,31 @@ def test_a_layout_that_was_not_exported_is_refused_before_an_engine_starts(campa
     assert bench.end() == 1
     assert bench.codes() == ["drafter_missing"]
     assert bench.engine_pids() == []
+
+
+@pytest.mark.parametrize(("took", "path"), [("eagle 3 2,6,9", "method"), ("eagle3 2 2,6,9", "depth"),
+                                            ("eagle3 3 2,6,10", "aux_layers")])  # fmt: skip
+def test_an_engine_that_took_another_plan_is_not_given_out(campaign: Campaign, took: str, path: str) -> None:
+    serve = campaign.start("serve", env={"STAND_IN_TOOK": took})
+    assert serve.end() == 1
+    (finding,) = serve.lines("finding")
+    assert (finding["code"], finding["path"]) == ("plan_not_taken", path)
+    assert not (serve.directory / "endpoint.json").exists()
+    assert living(serve.engine_pids()) == []
+
+
+def test_a_plan_that_was_not_taken_is_served_when_that_is_accepted(campaign: Campaign) -> None:
+    serve = campaign.start("serve", env={"STAND_IN_TOOK": "eagle3 3 2,6,10"}, accepted=["plan_not_taken"])
+    serve.wait_for((serve.directory / "endpoint.json").exists)
+    assert serve.codes() == ["plan_not_taken"]
+
+
+def test_a_drafter_that_the_engine_would_read_wrong_is_refused_before_it_starts(campaign: Campaign) -> None:
+    path = campaign.directory / "drafter/flat/config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "draft_vocab_size": 41}))
+    bench = campaign.start("bench", **SMALL)
+    assert bench.end() == 1
+    assert bench.codes() and bench.engine_pids() == []
 
 
 def test_serve_gives_its_endpoint_to_the_owner_alone_and_takes_it_back(campaign: Campaign) -> None:

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from eagle3_backend.engines.log_rules import START
 from eagle3_backend.findings import FindingError
 from eagle3_backend.stages import engine_process
 from eagle3_backend.stages.context import Stopped
@@ -132,13 +133,16 @@ def test_a_refused_request_says_what_the_server_said(engine):
     assert raised.value.status == 400
 
 
-def test_a_silent_start_is_reported_once_and_waited_for(engine, attempt, monkeypatch):
-    monkeypatch.setattr(engine_process, "QUIET_SECONDS", 0.3)
+@pytest.mark.parametrize(("budget", "codes"), [(0.3, ["startup_hang"]), (120.0, [])])
+def test_a_start_that_is_silent_beyond_its_phase_s_time_is_reported_once_and_waited_for(
+    engine, attempt, monkeypatch, budget, codes
+):
+    monkeypatch.setitem(START["vllm"].budgets, "weights", budget)
     context = attempt("generate")
     threading.Timer(2.0, context.ask_to_leave).start()
     with pytest.raises(Stopped), engine("silent", context):
         pass
-    assert context.codes() == ["startup_hang"]
+    assert context.codes() == codes
 
 
 def test_a_port_in_use_is_not_free():

@@ -28,7 +28,7 @@ from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.bench_engines import BenchEngines
 from eagle3_backend.stages.bench_report import Pair, StepCost
 from eagle3_backend.stages.context import StageContext
-from eagle3_backend.stages.drafter_directory import check_drafter
+from eagle3_backend.stages.drafted_engine import drafted_engine
 from eagle3_backend.stages.memory import room_for_two
 
 SETS = {"in_domain": "holdout.jsonl", "published": "published.jsonl"}
@@ -70,9 +70,9 @@ def run(context: StageContext) -> None:
     shutil.rmtree(context.output)
     context.output.mkdir()
     facts = json.loads((context.inputs["target"] / "facts.json").read_text(encoding="utf-8"))
-    check_drafter(_drafter(context), context.parameters.depth)
+    drafted = drafted_engine(context)
     asked = _choose(context)
-    engines = BenchEngines(context, Path(facts["model"]), asked.answers)
+    engines = BenchEngines(context, Path(facts["model"]), drafted, asked.answers)
     results = _measure(engines, asked)
     summary = {
         **_figures(context, results),
@@ -85,10 +85,6 @@ def run(context: StageContext) -> None:
     write_json(context.output / "bench.json", {**summary, "timings": engines.timings, "answers": rows})
     write_json(context.output / "recipe.json", summary["recipe"])
     context.finish(summary)
-
-
-def _drafter(context: StageContext) -> Path:
-    return Path(context.inputs["drafter"] / context.parameters.layout)
 
 
 def _choose(context: StageContext) -> _Asked:
@@ -133,21 +129,20 @@ def _choose(context: StageContext) -> _Asked:
 
 def _measure(engines: BenchEngines, asked: _Asked) -> _Results:
     parameters, context = engines.parameters, engines.context
-    drafter = _drafter(context)
     together = room_for_two(context.spec["engine"], engines.model, parameters.dtype)
     with ExitStack() as drafted_life:
         with ExitStack() as plain_life:
             if together:
-                plain_client, client = _start_both(engines, drafter, plain_life, drafted_life)
+                plain_client, client = _start_both(engines, plain_life, drafted_life)
                 with engines.timed("speed"):
                     plain, drafted = _interleave(engines, (plain_client, client), asked.speed)
             else:
-                plain_client = plain_life.enter_context(engines.engine(None))
+                plain_client = plain_life.enter_context(engines.engine(drafting=False))
                 plain = engines.ask(plain_client, asked.speed, 1)
             with engines.timed("lossless"):
                 plain += engines.ask(plain_client, asked.plain_only, parameters.concurrency)
         if not together:
-            client = drafted_life.enter_context(engines.engine(drafter))
+            client = drafted_life.enter_context(engines.engine(drafting=True))
             drafted = engines.ask(client, asked.speed, 1)
         measured = [engines.measure(client, name, prompts) for name, prompts in asked.sets.items()]
     plain_of = {answer.prompt: answer for answer in plain}
@@ -159,13 +154,11 @@ def _measure(engines: BenchEngines, asked: _Asked) -> _Results:
     )
 
 
-def _start_both(
-    engines: BenchEngines, drafter: Path, plain_life: ExitStack, drafted_life: ExitStack
-) -> tuple[Client, Client]:
+def _start_both(engines: BenchEngines, plain_life: ExitStack, drafted_life: ExitStack) -> tuple[Client, Client]:
     """Both servers at once: most of a start is imports, which keep one core busy."""
     with ThreadPoolExecutor(2) as pool:
-        plain = pool.submit(plain_life.enter_context, engines.engine(None))
-        drafted = pool.submit(drafted_life.enter_context, engines.engine(drafter))
+        plain = pool.submit(plain_life.enter_context, engines.engine(drafting=False))
+        drafted = pool.submit(drafted_life.enter_context, engines.engine(drafting=True))
         return plain.result(), drafted.result()
 
 

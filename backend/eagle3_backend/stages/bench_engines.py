@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from eagle3_backend.engines.answers import POLL, Answer, Prompt, Refusal, ask_all
-from eagle3_backend.engines.launch import with_drafter, with_measurement
+from eagle3_backend.engines.launch import with_measurement
 from eagle3_backend.engines.measured import Measured
 from eagle3_backend.engines.metrics import window
+from eagle3_backend.engines.plan import Plan
 from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.context import StageContext
@@ -23,10 +24,12 @@ DEATH_SECONDS = 10.0
 
 
 class BenchEngines:
-    """Starts and asks the engines of one attempt. ``total`` is the number of answers that progress counts up to."""
+    """Starts and asks the engines of one attempt: ``drafted`` is the launch with the drafter, ``total`` the number of
+    answers that progress counts up to."""
 
-    def __init__(self, context: StageContext, model: Path, total: int) -> None:
+    def __init__(self, context: StageContext, model: Path, drafted: Plan, total: int) -> None:
         self.context = context
+        self._drafted = drafted
         self.parameters = context.parameters
         self.model = model
         self.version = ""
@@ -37,15 +40,12 @@ class BenchEngines:
         self._running: list[EngineProcess] = []
 
     @contextmanager
-    def engine(self, drafter: Path | None) -> Iterator[Client]:
-        """A started server, with this drafter directory or without any. Raises FindingError, Stopped."""
-        plan = self.context.spec["engine"]
-        if drafter is not None:
-            plan = with_drafter(plan, str(drafter), self.parameters.depth)
-        plan = with_measurement(plan, drafting=drafter is not None)
+    def engine(self, *, drafting: bool) -> Iterator[Client]:
+        """A started server, with the drafter or without. Raises FindingError, Stopped."""
+        plan = with_measurement(self._drafted if drafting else self.context.spec["engine"], drafting=drafting)
         with EngineProcess(plan, model=str(self.model), context=self.context) as process:
             self._running.append(process)
-            self.timings["start_plain" if drafter is None else "start_drafted"] = round(process.start_seconds, 1)
+            self.timings["start_drafted" if drafting else "start_plain"] = round(process.start_seconds, 1)
             client = Client(process.port, process.api_key, plan["engine"])
             try:
                 self.version = client.version()
@@ -115,13 +115,6 @@ class BenchEngines:
                 fix="Read the engine's lines in this run's log.",
             )
         )
-
-
-def measure_acceptance(context: StageContext, model: Path, drafter: Path, prompts: Sequence[Prompt]) -> Measured:
-    """Acceptance of one drafter directory on these prompts, under the stage's parameters: one engine start."""
-    engines = BenchEngines(context, model, total=len(prompts))
-    with engines.engine(drafter) as client:
-        return engines.measure(client, drafter.name, prompts)
 
 
 def _refused(refusal: Refusal) -> Finding:

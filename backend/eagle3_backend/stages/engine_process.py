@@ -20,20 +20,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from eagle3_backend.engines.log_lines import Mask
 from eagle3_backend.engines.plan import SERVED_NAME
 from eagle3_backend.engines.server_log import ServerLog
-from eagle3_backend.findings import Finding, FindingError, error, warning
+from eagle3_backend.engines.taken import check_taken
+from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.engine_http import RequestRefused, request
 
 PORT_TRIES = 3
 POLL = 0.2
-QUIET_SECONDS = 300.0
-"""A start that says nothing for this long is reported; it is not ended, since weights may come from a slow disk."""
 END_SECONDS = 30.0
 """Wait between the group's SIGTERM and its SIGKILL."""
 BLOCK = 64 * 1024
@@ -44,7 +44,8 @@ class EngineProcess:
     """A private server on 127.0.0.1. Entering starts it and waits until it is ready; leaving ends it.
 
     ``plan`` is a launch plan (`engines.plan`), ``model`` the target's directory. Entering raises FindingError with
-    the first cause when the server fails, and `Stopped` when the stage is asked to leave meanwhile.
+    the first cause when the server fails, or took something else than the plan says (unless that is accepted), and
+    `Stopped` when the stage is asked to leave meanwhile.
     """
 
     def __init__(self, plan: Mapping[str, Any], *, model: str, context: StageContext) -> None:
@@ -54,6 +55,7 @@ class EngineProcess:
         self.api_key = secrets.token_urlsafe(24)
         self.port = 0
         self.start_seconds = 0.0
+        self._weights_bytes = sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))
         self._key_file = context.run_directory / "engine.yaml"
         self.log = ServerLog(plan["engine"])
         self._heard = time.monotonic()
@@ -66,6 +68,7 @@ class EngineProcess:
             for _ in range(PORT_TRIES):
                 self._launch()
                 if self._wait_until_ready():
+                    self._context.refuse(*check_taken(self._plan["expects"], self.log.facts))
                     self.start_seconds = time.monotonic() - begin
                     self._context.journal.note(f"Engine ready on port {self.port} after {self.start_seconds:.0f} s")
                     return self
@@ -155,7 +158,7 @@ class EngineProcess:
     def _wait_until_ready(self) -> bool:
         """True when the server has answered; False when another process took the port. Raises FindingError, Stopped."""
         assert self._process is not None
-        reported = False
+        reported = ""
         while True:
             self._context.leave_if_asked()
             code = self._process.poll()
@@ -168,9 +171,12 @@ class EngineProcess:
                 raise FindingError(finding)
             if self.log.ready_marker and self._answers():
                 return True
-            if not reported and time.monotonic() - self._heard > QUIET_SECONDS:
-                reported = True
-                self._context.report(_quiet(self.log))
+            if self.log.phase != reported:
+                # Slow is no hang: a phase has the time that it takes, and loading that of its bytes. Nothing is ended.
+                found = self.log.diagnose(silence=time.monotonic() - self._heard, weights_bytes=self._weights_bytes)
+                if found.state == "hung":
+                    reported = self.log.phase
+                    self._context.report(*found.findings)
             time.sleep(POLL)
 
     def _answers(self) -> bool:
@@ -228,16 +234,6 @@ class EngineProcess:
             self._context.report(
                 warning("port_in_use", f"Port {self.port} is taken though the engine is gone.", path="engine")
             )
-
-
-def _quiet(log: ServerLog) -> Finding:
-    return warning(
-        "startup_hang",
-        f"The engine has said nothing for {QUIET_SECONDS:.0f} s. Phase: {log.phase}. Last line: {log.last_line}",
-        path="engine",
-        actual=log.phase,
-        fix="Stop the stage when this phase should be over; it waits until then.",
-    )
 
 
 def free_port() -> int:

@@ -12,13 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.engines.launch import with_drafter
 from eagle3_backend.engines.metrics import Scrape, verify_steps, window
 from eagle3_backend.engines.plan import SERVED_NAME
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.context import StageContext, Stopped
-from eagle3_backend.stages.drafter_directory import check_drafter
+from eagle3_backend.stages.drafted_engine import drafted_engine
 from eagle3_backend.stages.engine_http import RequestRefused
 from eagle3_backend.stages.engine_process import EngineProcess
 from eagle3_backend.states import RunState
@@ -32,10 +31,8 @@ POLL = 0.2
 def run(context: StageContext) -> None:
     """Serve until SIGTERM, then raise Stopped. Raises FindingError when the engine does not start, or dies."""
     parameters = context.parameters
-    drafter = context.inputs["drafter"] / parameters.layout
-    check_drafter(drafter, parameters.depth)
+    plan = drafted_engine(context)
     facts = json.loads((context.inputs["target"] / "facts.json").read_text(encoding="utf-8"))
-    plan = with_drafter(context.spec["engine"], str(drafter), parameters.depth)
     with EngineProcess(plan, model=facts["model"], context=context) as engine:
         client = Client(engine.port, engine.api_key, plan["engine"])
         before = client.scrape()
@@ -45,7 +42,7 @@ def run(context: StageContext) -> None:
             "port": engine.port,
             "api_key": engine.api_key,
             "served_model": SERVED_NAME,
-            "drafter": str(drafter),
+            "drafter": str(context.inputs["drafter"] / parameters.layout),
             "layout": parameters.layout,
             "depth": parameters.depth,
         }

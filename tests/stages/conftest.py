@@ -117,6 +117,18 @@ def plain_engine() -> ModuleType:
     return _module("plain_engine")
 
 
+@pytest.fixture
+def training_inputs(tiny: ModuleType, attempt: Callable[..., Attempt], tmp_path: Path) -> dict[str, Path]:
+    """What the tiny campaign's training reads."""
+    from eagle3_backend.stages import vocab
+
+    target = tiny.write_target(tmp_path / "target")
+    data = tiny.write_conversations(tmp_path / "conversations")
+    chosen = attempt("vocab", {"target": target, "conversations": data}, draft_vocab_size=44)
+    vocab.run(chosen)
+    return {"target": target, "store": tiny.write_store(tmp_path / "store", target), "vocab": chosen.output}
+
+
 @dataclass(frozen=True)
 class Served:
     """What a right drafter did beside its target: the target's ``folder`` and model, the drafter, and the requests."""

@@ -22,12 +22,8 @@ SMALL = {"epochs": 3, "batch_rows": 40, "learning_rate": 0.01, "dtype": "float32
 
 
 @pytest.fixture
-def inputs(tiny, attempt, tmp_path):
-    target = tiny.write_target(tmp_path / "target")
-    data = tiny.write_conversations(tmp_path / "conversations")
-    chosen = attempt("vocab", {"target": target, "conversations": data}, draft_vocab_size=44)
-    vocab.run(chosen)
-    return {"target": target, "store": tiny.write_store(tmp_path / "store", target), "vocab": chosen.output}
+def inputs(training_inputs):
+    return training_inputs
 
 
 def values(context, name: str) -> list[float]:
@@ -178,7 +174,7 @@ def test_a_mask_that_covers_prompts_is_refused_unless_that_is_accepted(
         train.run(attempt("train", {**inputs, "store": store}, **SMALL))
     accepted = attempt("train", {**inputs, "store": store}, **SMALL, accepted=["loss_mask_covers_prompt"])
     train.run(accepted)
-    assert accepted.codes() == ["loss_mask_covers_prompt"]
+    assert accepted.codes() == ["loss_mask_covers_prompt", "training_data_small"]
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run_with_step_and_conversations(attempt, inputs, monkeypatch) -> None:

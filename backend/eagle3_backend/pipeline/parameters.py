@@ -20,6 +20,7 @@ def _quiet(default: Any) -> Any:
 _PYDANTIC = {"extra": "forbid", "use_attribute_docstrings": True}
 
 AT_LEAST: Dict[str, float] = {
+    "accumulation": 1,
     "batch_rows": 1,
     "bootstrap": 1,
     "concurrency": 1,
@@ -30,11 +31,13 @@ AT_LEAST: Dict[str, float] = {
     "holdout": 1,
     "limit": 0,
     "max_new_tokens": 1,
+    "processes": 0,
     "requests": 1,
     "temperature": 0,
     "tensor_parallel": 1,
     "tried": 1,
     "ttt_steps": 1,
+    "warmup": 0,
     "weight_decay": 0,
 }
 """Smallest value of a field, by its name: one name means one thing in every stage."""
@@ -45,8 +48,11 @@ ABOVE_ZERO = ("checkpoint_seconds", "clip", "learning_rate", "save_seconds", "st
 ONE_OF: Dict[str, Tuple[str, ...]] = {
     "dtype": ("bfloat16", "float16", "float32"),
     "engine": ("vllm", "sglang"),
+    "keep": ("best", "last"),
     "layout": ("flat", "nested"),
     "loss": ("kl", "lk_hybrid"),
+    "optimizer": ("adamw", "muon"),
+    "schedule": ("constant", "cosine", "linear"),
 }
 """The values that a field may have."""
 
@@ -155,24 +161,38 @@ class VocabParameters(StageParameters):
 
     draft_vocab_size: int = 16384
     """Entries of the draft vocabulary; at most the target's."""
+    adopt: str = ""
+    """Directory on the host with a drafter, flat or nested, whose draft vocabulary is taken whatever the counts say."""
 
 
 @dataclass(frozen=True)
 class TrainParameters(StageParameters):
     """How the drafter is trained."""
 
+    start_from: str = ""
+    """Directory on the host with a drafter, flat or nested, to train on from. Empty: a fresh one, the best linear."""
+    keep: str = "last"
+    """Which weights become the artifact: `last`, or `best` on held-out rows; the last checkpoint is kept with both."""
     epochs: int = 3
     """Passes over the training rows, >= 1."""
     learning_rate: float = 3e-3
     """Peak learning rate of Muon and AdamW."""
     warmup: float = 0.03
-    """Share of all steps in which the learning rate rises; it then falls to zero along a cosine. In [0, 1)."""
+    """Share of all steps in which the learning rate rises before it follows `schedule`. In [0, 1)."""
+    schedule: str = "cosine"
+    """How the learning rate goes on after the rise: `cosine` or `linear` down to zero, or `constant`."""
+    optimizer: str = "muon"
+    """`muon` (matrices of the layer; AdamW for the rest) or `adamw` for all; AdamW wants a lower `learning_rate`."""
     weight_decay: float = 0.05
     """Decoupled weight decay of the matrices, >= 0."""
     clip: float = 1.0
     """Largest gradient norm."""
     batch_rows: int = 2048
     """Supervised rows in an optimizer step, at least; whole conversations are packed up to it."""
+    accumulation: int = _quiet(1)
+    """Parts that a step's rows are cut into, one after the other in memory; the result is the same to rounding."""
+    processes: int = _quiet(0)
+    """Processes that share each step on one host; 0: one for each GPU, one without a GPU. The result is the same."""
     loss: str = "kl"
     """`kl` (soft labels) or `lk_hybrid` (soft labels, then overlap of the two distributions)."""
     ttt_steps: int = 3

@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
+from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.artifacts import MANIFEST, hash_file, write_json
 
 WEIGHTS = "drafter.safetensors"
@@ -43,16 +44,22 @@ class Progress:
 
 
 def save_checkpoint(
-    directory: Path, progress: Progress, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], data: str
+    directory: Path,
+    progress: Progress,
+    weights: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    data: str,
+    parameters: Mapping[str, Any],
 ) -> Path:
-    """Write ``step-<n>`` and drop older ones, except the best. ``data`` names the data set that is trained on."""
+    """Write ``step-<n>`` and drop older ones, except the best. ``data`` names the data set that is trained on;
+    ``parameters`` are those that decide the result."""
     final = directory / f"step-{progress.step}"
     temporary = directory / f".{final.name}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     save_file({name: tensor.contiguous() for name, tensor in weights.items()}, temporary / WEIGHTS)
     save_file({name: tensor.contiguous() for name, tensor in optimizer.items()}, temporary / OPTIMIZER)
-    write_json(temporary / STATE, {**asdict(progress), "data": data})
+    write_json(temporary / STATE, {**asdict(progress), "data": data, "parameters": dict(parameters)})
     files = {path.name: path for path in sorted(temporary.iterdir())}
     for path in files.values():
         _sync(path)
@@ -73,13 +80,69 @@ def save_checkpoint(
     return final
 
 
-def newest_checkpoint(directory: Path, data: str) -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]] | None:
-    """The newest whole checkpoint of this data set: progress, weights, optimizer; None when there is none."""
+def newest_checkpoint(
+    directory: Path, data: str, parameters: Mapping[str, Any]
+) -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]] | None:
+    """The newest whole checkpoint of this data set: progress, weights, optimizer; None when there is none.
+
+    Raises FindingError when it was made with other parameters.
+    """
     for _, path in reversed(_folders(directory)):
         state = _json(path / STATE) if _is_whole(path) else {}
+        used = state.pop("parameters", None)
         if state.pop("data", None) == data:
+            _refuse_changes(path, {} if used is None else used, parameters)
             return Progress(**state), load_file(path / WEIGHTS), load_file(path / OPTIMIZER)
     return None
+
+
+def _refuse_changes(path: Path, used: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Nothing of a training may change half-way: its schedule and its order were decided at its start."""
+    # What JSON made a list of was a tuple.
+    wanted = json.loads(json.dumps(wanted))
+    changed = sorted(name for name in used.keys() & wanted.keys() if used[name] != wanted[name])
+    if not changed:
+        return
+    words = ", ".join(f"{name} {used[name]} -> {wanted[name]}" for name in changed)
+    raise FindingError(
+        error(
+            "resume_parameters_changed",
+            f"{path.name} was trained with other parameters: {words}.",
+            path=str(path / STATE),
+            expected={name: used[name] for name in changed},
+            actual={name: wanted[name] for name in changed},
+            fix="Set them back to go on, or begin a new attempt with --restart.",
+        )
+    )
+
+
+def weights_at(directory: Path, step: int) -> dict[str, Tensor] | None:
+    """The weights after ``step`` steps; None where no whole checkpoint of them is there."""
+    path = directory / f"step-{step}"
+    return load_file(path / WEIGHTS) if _is_whole(path) else None
+
+
+def load_weights(drafter: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Give a drafter the weights of a checkpoint. Raises FindingError when they are of another shape."""
+    wanted = {name: list(tensor.shape) for name, tensor in drafter.state_dict().items()}
+    found = {name: list(tensor.shape) for name, tensor in weights.items()}
+    for name in sorted({*wanted, *found}):
+        if wanted.get(name) != found.get(name):
+            message = (
+                f"The checkpoint holds {name} as {found.get(name)}, and the drafter that is trained {wanted.get(name)}."
+            )
+            fix = "It is of another drafter or version: begin a new attempt with --restart."
+            raise FindingError(
+                error(
+                    "checkpoint_shape_mismatch",
+                    message,
+                    path=name,
+                    expected=wanted.get(name),
+                    actual=found.get(name),
+                    fix=fix,
+                )
+            )
+    drafter.load_state_dict(weights)
 
 
 def optimizer_tensors(
@@ -98,9 +161,10 @@ def restore_optimizers(
     optimizers: Mapping[str, torch.optim.Optimizer], parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
 ) -> None:
     """Put moments from `optimizer_tensors` back."""
-    for name, value in tensors.items():
-        kind, parameter, key = name.split("/")
-        optimizers[kind].state[parameters[parameter]][key] = value
+    for place, value in tensors.items():
+        kind, name, key = place.split("/")
+        parameter = parameters[name]
+        optimizers[kind].state[parameter][key] = value.to(parameter.device) if value.dim() else value
 
 
 def _folders(directory: Path) -> list[tuple[int, Path]]:

@@ -44,7 +44,9 @@ class StageContext:
             for kind, value in self.spec["inputs"].items()
         }
         self.accepted = frozenset(self.spec.get("accepted") or ())
-        self.journal = Journal(run_directory / "journal.jsonl", "stage")
+        # Of several processes of one stage (torchrun numbers them) the first speaks; the others keep theirs beside.
+        rank = os.environ.get("RANK", "0")
+        self.journal = Journal(run_directory / ("journal.jsonl" if rank == "0" else f"journal-{rank}.jsonl"), "stage")
         self.engine_starts = 0
         self._stop = threading.Event()
         self._started = time.monotonic()

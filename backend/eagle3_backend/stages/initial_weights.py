@@ -42,8 +42,7 @@ def initialise(
         for parameter in drafter.parameters():
             if parameter.dim() == 2:
                 parameter.normal_(0.0, DEVIATION, generator=generator)
-        sample = _sample(drafter, conversations)
-        drafter.aux_scale.copy_(sample.aux.square().mean(0).sqrt().clamp(min=1e-6))
+        sample = scale_aux(drafter, conversations)
         if drafter.config.hidden_size != drafter.config.target_hidden_size:
             return
         drafter.lm_head.weight.copy_(target.head[target_ids])
@@ -64,6 +63,13 @@ class Sample:
     here: Tensor
     there: Tensor
     tokens: Tensor
+
+
+def scale_aux(drafter: Drafter, conversations: Sequence[Conversation]) -> Sample:
+    """Set the scale of the aux channels to their root mean square over the used rows; the rows that were looked at."""
+    sample = _sample(drafter, conversations)
+    drafter.aux_scale.copy_(sample.aux.square().mean(0).sqrt().clamp(min=1e-6))
+    return sample
 
 
 def _sample(drafter: Drafter, conversations: Sequence[Conversation]) -> Sample:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 import random
 import time
-from dataclasses import dataclass, replace
+from dataclasses import astuple, fields, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -16,110 +14,64 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from eagle3_backend.drafter.config import drafter_for
-from eagle3_backend.findings import FindingError, error
+from eagle3_backend.findings import warning
 from eagle3_backend.pipeline.artifacts import write_json
+from eagle3_backend.pipeline.fingerprint import output_parameters
 from eagle3_backend.pipeline.parameters import TrainParameters
-from eagle3_backend.pipeline.rows import MASK_COVERS_PROMPTS
 from eagle3_backend.stages import checkpoints
 from eagle3_backend.stages.checkpoints import Progress
-from eagle3_backend.stages.context import StageContext
+from eagle3_backend.stages.context import StageContext, Stopped
 from eagle3_backend.stages.drafter_model import Drafter
 from eagle3_backend.stages.initial_weights import initialise
 from eagle3_backend.stages.optimization import build_optimizers, schedule
+from eagle3_backend.stages.ranks import Ranks, joined, use_all_cores
+from eagle3_backend.stages.starting_drafter import fresh_config, go_on_from, read_start
 from eagle3_backend.stages.store import open_store
 from eagle3_backend.stages.target_head import read_target
-from eagle3_backend.stages.training_rows import Batch, Conversation, batch_of, conversation, grouped, order_of, shares
+from eagle3_backend.stages.training_data import parts_of, read_data
+from eagle3_backend.stages.training_guards import check_loss, doubts
+from eagle3_backend.stages.training_rows import Batch, Conversation, batch_of, shares
 from eagle3_backend.stages.vocab import read_maps
 from eagle3_kernels import Counts, DraftLoss, count, draft_loss, kernel_path, right_rows
 
 WEIGHTS, CONFIG = "drafter.safetensors", "drafter.json"
-FORM = (
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "intermediate_size",
-    "norm_before_residual",
-    "norm_before_fc",
-    "fc_norm",
-    "norm_output",
-)
-"""Parameters that, where they are set, give the drafter another form than the target's own layer."""
 MEASURE_EVERY = 8
 """Optimizer steps between two measurements of accuracy: they need the target's whole head, the loss does not."""
 MEASURED_ROWS = 512
 """Rows of a batch that such a measurement looks at, about."""
-EVALUATION_ROWS = 2048
-"""Held-out rows that are measured after each epoch, at most."""
 
 
 def run(context: StageContext) -> None:
     """Train, or go on from the newest whole checkpoint; write ``drafter.safetensors`` and ``drafter.json``."""
-    use_all_cores()
-    trainer = Trainer(context)
-    trainer.begin()
-    trainer.train()
-    trainer.write(context.output)
-    context.finish(trainer.summary())
-
-
-def use_all_cores() -> None:
-    """One thread for each core this process may use: sums depend on the number, so it is fixed."""
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
-
-
-@dataclass(frozen=True)
-class Data:
-    """Conversations with at least one used row; ``batches(epoch)`` follow from seed and epoch alone."""
-
-    conversations: list[Conversation]
-    held_out: list[Conversation]
-    parameters: TrainParameters
-
-    def batches(self, epoch: int) -> list[list[int]]:
-        sizes = [len(entry.used) for entry in self.conversations]
-        order = order_of(self.parameters.seed, epoch, len(sizes))
-        return list(grouped(order, sizes, self.parameters.batch_rows))
-
-    def evaluation(self) -> list[list[Conversation]]:
-        """The first held-out conversations, packed, up to the limit of rows."""
-        sizes = [len(entry.used) for entry in self.held_out]
-        groups, total = [], 0
-        for group in grouped(range(len(sizes)), sizes, self.parameters.batch_rows):
-            if total < EVALUATION_ROWS:
-                groups.append([self.held_out[index] for index in group])
-                total += sum(sizes[index] for index in group)
-        return groups
-
-
-def read_data(store: Path, parameters: TrainParameters) -> Data:
-    """Both splits, through the gates on their masks. Raises FindingError."""
-    opened = open_store(store)
-    splits = [[conversation(row, parameters.ttt_steps) for row in opened.rows(split)] for split in ("train", "holdout")]
-    if not any(len(entry.used) for entry in splits[0]):
-        message = (
-            "No row of the training set can be used: the target wrote none of its tokens, or answers of one token."
-        )
-        raise FindingError(error("loss_mask_all_zero", message, path=str(store), fix="Run generate and extract again."))
-    usable = [[entry for entry in split if len(entry.used)] for split in splits]
-    return Data(usable[0], usable[1], parameters)
+    with joined(context, context.parameters.processes) as ranks:
+        use_all_cores(ranks.size)
+        trainer = Trainer(context, ranks)
+        trainer.begin()
+        trainer.train()
+    if ranks.first:
+        trainer.write(context.output)
+        context.finish(trainer.summary())
 
 
 class Trainer:
-    """One training, from its inputs to its last checkpoint."""
+    """One training, from its inputs to its last checkpoint; each of several ranks has one."""
 
-    def __init__(self, context: StageContext) -> None:
+    def __init__(self, context: StageContext, ranks: Ranks | None = None) -> None:
         self.context = context
+        self.ranks = ranks or Ranks()
         self.parameters: TrainParameters = context.parameters
         self.target = read_target(context.inputs["target"])
         self.data = read_data(context.inputs["store"], self.parameters)
         stamp = open_store(context.inputs["store"]).stamp
         d2t, _ = read_maps(context.inputs["vocab"])
         self.target_ids = d2t + torch.arange(len(d2t))
-        form = {name: getattr(self.parameters, name) for name in FORM if getattr(self.parameters, name)}
-        config = replace(drafter_for(self.target.config, stamp.layer_ids, len(d2t)), **form)
+        config = fresh_config(self.target.config, stamp.layer_ids, len(d2t), self.parameters)
+        self.start = None
+        if self.parameters.start_from:
+            folder = context.workspace / Path(self.parameters.start_from).expanduser()
+            self.start = read_start(folder, self.target.config, config, self.target_ids, self.parameters)
+            config = self.start.config
         self.drafter = Drafter(config, self.target.embedding)
-        self.kept_head = self.target.head[self.target_ids].to(self.dtype)
         self.drafter.lm_head.weight.requires_grad_(self.parameters.train_head)
         self.optimizers = build_optimizers(self.drafter, self.parameters)
         self.total = sum(len(self.data.batches(epoch)) for epoch in range(self.parameters.epochs))
@@ -127,6 +79,7 @@ class Trainer:
         self.step_weights = torch.tensor(weights, dtype=torch.float64)
         self.progress = Progress()
         self.saved_at = time.monotonic()
+        self.written_step = 0
         self._cpu_start = time.process_time()
 
     @property
@@ -139,24 +92,35 @@ class Trainer:
         return self.progress.cpu_seconds + time.process_time() - self._cpu_start
 
     def begin(self) -> None:
-        """Go on from the newest whole checkpoint of this artifact, or from fresh weights where there is none."""
+        """Go on from the newest whole checkpoint of this artifact, or from first weights where there is none."""
         sizes = sum(weight.numel() for weight in self.drafter.parameters() if weight.requires_grad)
         facts = shares(self.data.conversations)
         self.context.journal.note(f"{sizes / 1e6:.1f} M trained parameters; {json.dumps(facts)}.")
-        if reason := kernel_path(self.target.head.device).reason:
+        if reason := kernel_path(self.ranks.device).reason:
             self.context.journal.note(f"Kernels run as plain torch, slower and with more memory: {reason}")
-        density = facts["mask_density"]
-        if density > MASK_COVERS_PROMPTS:
-            message = f"{density:.0%} of all tokens are marked as written by the target: the mask covers prompts too."
-            self.context.refuse(error("loss_mask_covers_prompt", message, path="loss_mask", actual=density))
-        found = checkpoints.newest_checkpoint(self._folder, self._data_name)
-        if found is None:
-            initialise(self.drafter, self.target, self.target_ids, self.data.conversations, self.parameters.seed)
-            return
-        self.progress, weights, moments = found
-        self.drafter.load_state_dict(weights)
-        checkpoints.restore_optimizers(self.optimizers, dict(self.drafter.named_parameters()), moments)
-        self.context.journal.note(f"Goes on after step {self.progress.step}.")
+        self.context.refuse(*doubts(facts, self.parameters))
+        found = checkpoints.newest_checkpoint(self._folder, self._data_name, output_parameters(self.parameters))
+        if found is None and self.ranks.first:
+            self._first_weights()
+        elif found:
+            self.progress, weights, _ = found
+            checkpoints.load_weights(self.drafter, weights)
+        self.drafter.to(self.ranks.device)
+        self.ranks.share(self.drafter.state_dict().values())
+        if found:
+            checkpoints.restore_optimizers(self.optimizers, dict(self.drafter.named_parameters()), found[2])
+            self.context.journal.note(f"Goes on after step {self.progress.step}.")
+        self.target, self.target_ids = self.ranks.place(self.target), self.ranks.place(self.target_ids)
+        self.kept_head = self.target.head[self.target_ids].to(self.dtype)
+        self.frozen_head = self.drafter.lm_head.weight.detach().to(self.dtype)
+
+    def _first_weights(self) -> None:
+        conversations = self.data.conversations
+        if self.start is None:
+            initialise(self.drafter, self.target, self.target_ids, conversations, self.parameters.seed)
+        elif not go_on_from(self.drafter, self.start, conversations):
+            message = "The drafter to start from brings an embedding that is not the target's; the target's is used."
+            self.context.report(warning("start_embedding_differs", message, path="embed_tokens.weight"))
 
     def train(self) -> None:
         """All epochs that are left. Raises `Stopped` after saving, FindingError when the loss is not a loss."""
@@ -175,44 +139,68 @@ class Trainer:
         started, step = time.monotonic(), self.progress.step
         measured = step % MEASURE_EVERY == 0
         depth = self.parameters.ttt_steps if measured else self._depth(step)
-        batch = batch_of([entry.cut(depth) for entry in conversations])
-        rate = self.parameters.learning_rate * schedule(step, self.total, self.parameters.warmup)
+        conversations = [entry.cut(depth) for entry in conversations]
+        rate = self.parameters.learning_rate * schedule(
+            step, self.total, self.parameters.warmup, self.parameters.schedule
+        )
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = rate
-        truth, kept = self._judge(batch, MEASURED_ROWS if measured else 0)
-        found = self.forward(batch, self.step_weights if measured else torch.ones(depth), kept)
-        total, losses = found.total, found.losses
-        self._check(float(total.detach()), losses, conversations)
-        total.backward()
+        # Every rank knows the whole batch, so that the means are those of all ranks and all parts of the step.
+        used = torch.stack([entry.valid.sum(1) for entry in conversations]).sum(0)
+        weights = (self.step_weights if measured else torch.ones(depth)) / used.clamp(min=1)
+        losses, counts = self._backward(conversations, weights, measured)
+        total = float((losses.cpu() * weights).sum())
+        check_loss(total, losses, conversations, step + 1)
         norm = torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), self.parameters.clip)
-        self._check(float(norm), losses, conversations)
+        check_loss(float(norm), losses, conversations, step + 1)
         for optimizer in self.optimizers.values():
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        means = (losses.double().sum(1) / batch.valid.sum(1).clamp(min=1)).tolist()
         values = {"train/learning_rate": rate, "train/gradient_norm": float(norm)}
         if measured:
-            values |= self._counts(batch, found, truth).metrics("train", self.step_weights)
-            values["train/loss"] = float(total.detach())
-        values |= {f"train/loss_{k}": mean for k, mean in enumerate(means)}
-        values["train/tokens_per_second"] = len(batch.last) / max(time.monotonic() - started, 1e-9)
+            values |= counts.metrics("train", self.step_weights)
+            values["train/loss"] = total
+        values |= {f"train/loss_{k}": mean for k, mean in enumerate((losses.cpu() / used.clamp(min=1)).tolist())}
+        values["train/tokens_per_second"] = int(used[0]) / max(time.monotonic() - started, 1e-9)
         values["train/cpu_seconds"] = self.cpu_seconds
         self.context.journal.metric(step + 1, **values)
+
+    def _backward(self, conversations: list[Conversation], weights: Tensor, measured: bool) -> tuple[Tensor, Counts]:
+        """Gradients of a step, its losses summed over rows [K], and its counts where it is ``measured``; all of them
+        over every rank and every part."""
+        parts = parts_of(conversations, self.ranks.size * self.parameters.accumulation)
+        losses = torch.zeros(len(weights), dtype=torch.float64, device=self.ranks.device)
+        counts = losses.new_zeros(len(fields(Counts)), len(weights))
+        for part in filter(None, parts[self.ranks.rank :: self.ranks.size]):
+            batch = self.ranks.place(batch_of(part))
+            truth, kept = self._judge(batch, MEASURED_ROWS // len(parts) if measured else 0)
+            found = self.forward(batch, weights, kept)
+            found.total.backward()
+            losses += found.losses.double().sum(1)
+            if measured:
+                counts += torch.stack(astuple(self._counts(batch, found, truth)))
+        if self.ranks.size > 1:
+            trained = [weight for weight in self.drafter.parameters() if weight.requires_grad]
+            for weight in trained:
+                weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            self.ranks.sum([losses, counts, *(weight.grad for weight in trained if weight.grad is not None)])
+        return losses, Counts(*counts)
 
     def _depth(self, step: int) -> int:
         """TTT steps that this optimizer step unrolls: more than k of them in a share step_decay ** k of all."""
         draw = random.Random(f"{self.parameters.seed} depth {step}").random()
         return sum(draw < float(weight) for weight in self.step_weights)
 
-    def forward(self, batch: Batch, step_weights: Tensor, kept: Tensor) -> DraftLoss:
-        """Loss of a batch: the mean over the used rows of each step, weighted by step; ``kept`` [M] as of `_judge`."""
+    def forward(self, batch: Batch, weights: Tensor, kept: Tensor) -> DraftLoss:
+        """Loss of a batch: the sum over the used rows, each weighted by its step's ``weights`` [K]; ``kept`` [M] as of
+        `_judge`."""
         with torch.autocast(batch.last.device.type, self.dtype, enabled=self.dtype != torch.float32):
             hidden = self.drafter(batch.rows)
-        head = self.drafter.lm_head.weight.to(self.dtype) if self.parameters.train_head else self.kept_head
-        weights = batch.valid * (step_weights / batch.valid.sum(1).clamp(min=1))[:, None]
+        head = self.drafter.lm_head.weight.to(self.dtype) if self.parameters.train_head else self.frozen_head
         teacher = self.target.teacher(batch.last, self.kept_head, kept)
-        return draft_loss(hidden.to(self.dtype), head, teacher, weights, kind=self.parameters.loss)
+        by_row = batch.valid * weights.to(batch.valid.device)[:, None]
+        return draft_loss(hidden.to(self.dtype), head, teacher, by_row, kind=self.parameters.loss)
 
     def _judge(self, batch: Batch, rows: int | None) -> tuple[Tensor, Tensor]:
         """The target's own choices for the first conversations that hold ``rows`` used rows, or for all; and for every
@@ -221,9 +209,9 @@ class Trainer:
         end = ends[-1]
         if rows is not None and self.parameters.loss == "kl":
             end = next((place for place in ends if place >= rows), end)
-        kept = torch.ones(len(batch.last))
+        kept = torch.ones(len(batch.last), device=batch.last.device)
         if not end:
-            return torch.empty(0, dtype=torch.int64), kept
+            return torch.empty(0, dtype=torch.int64, device=kept.device), kept
         truth, kept[:end] = self.target.judge(batch.last[:end], self.target_ids)
         return truth, kept
 
@@ -234,27 +222,21 @@ class Trainer:
         right = right_rows(found.choices[:, :end], valid, self.target_ids, truth)
         return count(right, valid, found.losses[:, :end], found.alphas[:, :end])
 
-    def _check(self, value: float, losses: Tensor, conversations: list[Conversation]) -> None:
-        """Stop at once on a loss or a gradient that is not finite, and on a loss of exactly zero."""
-        step, rows = self.progress.step + 1, [entry.stored.index for entry in conversations]
-        if not math.isfinite(value):
-            message = f"Loss or gradient norm is {value} at step {step}; conversations {rows}."
-            fix = "Resume with a lower learning rate, or look at these conversations in the store."
-            raise FindingError(error("loss_nan", message, path=f"step {step}", actual=str(value), fix=fix))
-        if not bool(losses[0].any()):
-            message = f"The loss is exactly zero at step {step}: no row is supervised or the teacher is the drafter."
-            raise FindingError(error("loss_zero_constant", message, path=f"step {step}", actual=0.0))
-
     def evaluate(self) -> dict[str, float]:
         """Figures on held-out rows, under the names of the training's with the prefix ``eval``."""
-        total: Counts | None = None
+        groups = self.data.evaluation()
+        if not groups:
+            return {}
+        steps = len(self.step_weights)
+        counts = torch.zeros(len(fields(Counts)), steps, dtype=torch.float64, device=self.ranks.device)
         with torch.no_grad():
-            for conversations in self.data.evaluation():
-                batch = batch_of(conversations)
+            for conversations in groups[self.ranks.rank :: self.ranks.size]:
+                batch = self.ranks.place(batch_of(conversations))
                 truth, kept = self._judge(batch, None)
-                counts = self._counts(batch, self.forward(batch, self.step_weights, kept), truth)
-                total = counts if total is None else total + counts
-        return {} if total is None else total.metrics("eval", self.step_weights)
+                found = self.forward(batch, torch.ones(steps), kept)
+                counts += torch.stack(astuple(self._counts(batch, found, truth)))
+        self.ranks.sum([counts])
+        return Counts(*counts).metrics("eval", self.step_weights)
 
     def _end_epoch(self, epoch: int) -> None:
         values = self.evaluate()
@@ -266,19 +248,28 @@ class Trainer:
         self._save()
 
     def _save_if_due(self) -> None:
-        if self.context.stopping or time.monotonic() - self.saved_at > self.parameters.checkpoint_seconds:
+        stopping = self.ranks.any(self.context.stopping)
+        if stopping or time.monotonic() - self.saved_at > self.parameters.checkpoint_seconds:
             self._save()
-        self.context.leave_if_asked()
+        if stopping:
+            raise Stopped
 
     def _save(self) -> None:
+        self.saved_at = time.monotonic()
+        if not self.ranks.first:
+            return
         progress = replace(self.progress, cpu_seconds=self.cpu_seconds)
         names = {weight: name for name, weight in self.drafter.named_parameters()}
         moments = checkpoints.optimizer_tensors(self.optimizers, names)
         path = checkpoints.save_checkpoint(
-            self._folder, progress, self.drafter.state_dict(), moments, data=self._data_name
+            self._folder,
+            progress,
+            self.drafter.state_dict(),
+            moments,
+            self._data_name,
+            output_parameters(self.parameters),
         )
         self.context.journal.checkpoint(progress.step, str(path))
-        self.saved_at = time.monotonic()
 
     @property
     def _folder(self) -> Path:
@@ -289,11 +280,20 @@ class Trainer:
         return str(self.context.spec["fingerprint"])
 
     def write(self, output: Path) -> None:
-        """The trained weights, float32, and the drafter's canonical config."""
+        """The weights that are kept, float32, and the drafter's canonical config."""
+        if self.parameters.keep == "best" and (best := checkpoints.weights_at(self._folder, self.progress.best_step)):
+            checkpoints.load_weights(self.drafter, best)
+            self.written_step = self.progress.best_step
         save_file(self.drafter.served_weights(), output / WEIGHTS, metadata={"format": "pt"})
         write_json(output / CONFIG, self.drafter.config.to_json())
 
     def summary(self) -> dict[str, Any]:
-        summary = {"steps": self.progress.step, "cpu_seconds": round(self.cpu_seconds, 1), "best": self.progress.best}
+        summary = {
+            "steps": self.progress.step,
+            "cpu_seconds": round(self.cpu_seconds, 1),
+            "best": self.progress.best,
+            "best_step": self.progress.best_step,
+            "written_step": self.written_step or self.progress.step,
+        }
         print(f"{summary['steps']} steps, {summary['cpu_seconds']} CPU seconds", flush=True)
         return summary

@@ -13,8 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from eagle3_backend.findings import FindingError, error
+from eagle3_backend.drafter.checks.vocabulary import map_findings
+from eagle3_backend.drafter.folder import LocalFolder
+from eagle3_backend.drafter.inventory import read_inventory
+from eagle3_backend.findings import FindingError, Severity, error
 from eagle3_backend.stages.context import StageContext
+from eagle3_backend.stages.drafter_directory import check_drafter
 
 FILE = "vocab.safetensors"
 
@@ -29,7 +33,11 @@ def run(context: StageContext) -> None:
         raise FindingError(error("loss_mask_all_zero", message, path="train.jsonl", fix="Run generate again."))
     size = min(context.parameters.draft_vocab_size, facts["vocab_size"])
     always = template_tokens(context.inputs["target"]) | set(_listed(facts.get("eos")))
-    kept = choose(counts, size, facts["vocab_size"], always)
+    if context.parameters.adopt:
+        kept = of_drafter(context.workspace / Path(context.parameters.adopt).expanduser(), facts["vocab_size"])
+        size = len(kept)
+    else:
+        kept = choose(counts, size, facts["vocab_size"], always)
     stamp = _hash([sorted(counts.items()), size, facts["vocab_size"], facts.get("tokenizer_hash")])
     d2t, t2d = maps(kept, facts["vocab_size"])
     save_file({"d2t": d2t, "t2d": t2d}, context.output / FILE, metadata={"format": "pt", "hash": stamp})
@@ -64,6 +72,19 @@ def choose(counts: Counter[int], size: int, vocab_size: int, always: set[int]) -
     ranked = sorted(counts, key=lambda token: (-counts[token], token))
     wanted = dict.fromkeys([*sorted(always), *ranked, *range(vocab_size)])
     return sorted(list(wanted)[:size])
+
+
+def of_drafter(directory: Path, vocab_size: int) -> list[int]:
+    """The target ids, ascending, that a drafter drafts from; all where it brings no map. Raises FindingError."""
+    check_drafter(directory, depth=1)
+    inventory = read_inventory(LocalFolder(directory))
+    offsets, kept = inventory.integers("d2t"), inventory.integers("t2d")
+    if offsets is None:
+        return list(range(vocab_size))
+    refused = [each for each in map_findings(offsets, kept, vocab_size) if each.severity is Severity.ERROR]
+    if refused:
+        raise FindingError(*refused)
+    return [token + offset for token, offset in enumerate(offsets)]
 
 
 def maps(kept: list[int], vocab_size: int) -> tuple[Tensor, Tensor]:

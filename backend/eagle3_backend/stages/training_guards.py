@@ -1,0 +1,56 @@
+"""What a training refuses, and what it has doubts about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from eagle3_backend.findings import Finding, FindingError, error, warning
+from eagle3_backend.pipeline.parameters import TrainParameters
+from eagle3_backend.pipeline.rows import MASK_COVERS_PROMPTS
+from eagle3_backend.pipeline.run_folders import FEW_SAMPLES
+from eagle3_backend.stages.training_rows import Conversation
+
+LONG_WARMUP = 0.5
+"""Share of all steps in which the learning rate rises, from which on the rise is most of the training."""
+
+
+def doubts(facts: dict[str, Any], parameters: TrainParameters) -> Iterator[Finding]:
+    """What makes a training of this data (`shares`) and these parameters prove little."""
+    density, count = facts["mask_density"], facts["conversations"]
+    if density > MASK_COVERS_PROMPTS:
+        message = f"{density:.0%} of all tokens are marked as written by the target: the mask covers prompts too."
+        yield error("loss_mask_covers_prompt", message, path="loss_mask", actual=density)
+    if parameters.warmup >= LONG_WARMUP:
+        yield warning(
+            "warmup_dominates",
+            f"The learning rate rises during {parameters.warmup:.0%} of all steps; most of the training is warm-up.",
+            path="stages.train.warmup",
+            expected=f"< {LONG_WARMUP}",
+            actual=parameters.warmup,
+            fix="Set train.warmup to a few percent.",
+        )
+    if count < FEW_SAMPLES:
+        yield warning(
+            "training_data_small",
+            f"The drafter learns from {count} conversations; sets below {FEW_SAMPLES} stay low.",
+            path="store",
+            expected=FEW_SAMPLES,
+            actual=count,
+            fix="Add prompts; the ones that are answered already are kept.",
+        )
+
+
+def check_loss(value: float, losses: Tensor, conversations: Sequence[Conversation], step: int) -> None:
+    """Stop at once on a loss or a gradient ``value`` that is not finite, and on ``losses`` [K] of exactly zero."""
+    if not math.isfinite(value):
+        rows = [entry.stored.index for entry in conversations]
+        message = f"Loss or gradient norm is {value} at step {step}; conversations {rows}."
+        fix = "Resume with a lower learning rate, or look at these conversations in the store."
+        raise FindingError(error("loss_nan", message, path=f"step {step}", actual=str(value), fix=fix))
+    if not bool(losses[0]):
+        message = f"The loss is exactly zero at step {step}: no row is supervised or the teacher is the drafter."
+        raise FindingError(error("loss_zero_constant", message, path=f"step {step}", actual=0.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from eagle3_backend.drafter import diff
 from eagle3_backend.drafter.diff import Kind
 from eagle3_backend.drafter.folder import LocalFolder
 from eagle3_backend.drafter.jsonfile import MAX_DEPTH, read_object
+from eagle3_backend.drafter.reading import read_config
+from eagle3_backend.findings import FindingError
 
 PUBLISHED = Path(os.environ.get("EAGLE3_REFERENCE_CONFIGS") or Path(__file__).parents[3] / "shared/reference-configs")
 
@@ -343,3 +346,33 @@ def test_published_configs_compare_with_one_another():
         for right in configs.values():
             there, back = diff.compare(left, right), diff.compare(right, left)
             assert {(one.field, one.kind) for one in there} == {(one.field, one.kind) for one in back}
+
+
+class TestBesideTheReader:
+    """What the comparison calls equal is one drafter to the reader, too: both tell keys and defaults alike."""
+
+    @pytest.mark.parametrize("layout", ["flat", "nested"])
+    @pytest.mark.parametrize("fields", [{}, {"draft_vocab_size": 96, "fc_norm": True}])
+    def test_no_change_of_the_drafter_is_called_equal(
+        self, drafters, drafter_faults, harmless_changes, layout, fields
+    ) -> None:
+        right, target = drafters.checkpoint(replace(drafters.DRAFTER, **fields), layout), drafters.TARGET
+        changed = [
+            (entry.name, made.config)
+            for engine in ("vllm", "sglang")
+            for every in (drafter_faults.faults_for, harmless_changes.changes_for)
+            for entry, made in every(engine, right, target)
+            if made.config != right.config and entry.name != "ids_left_out"  # these are the target's default
+        ]
+        read = read_config(right.config, target).drafter
+        alike = [name for name, config in changed if diff.equal_in_effect(diff.compare(right.config, config, target))]
+        unlike = [name for name, config in changed if not _reads_as(read, config, target)]
+        assert len(alike) > 15 and len(unlike) > 15
+        assert set(alike) & set(unlike) == set()
+
+
+def _reads_as(drafter, config, target) -> bool:
+    try:
+        return read_config(config, target).drafter == drafter
+    except FindingError:
+        return False

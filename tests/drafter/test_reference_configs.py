@@ -122,3 +122,11 @@ def test_latent_attention_survives_in_its_own_layout() -> None:
     assert read_config(again.config, target).drafter == read_config(config, target).drafter
     assert (again.config["model_type"], again.config["n_routed_experts"]) == ("kimi_k2", 384)
     assert again.config["eagle_config"]["use_mtp_layernorm"] is False
+
+
+@pytest.mark.parametrize("name", [name for name in DRAFTERS if name not in REFUSED])
+def test_reader_and_comparison_know_the_same_keys(name: str) -> None:
+    """A key that one of them does not know is unknown to the other as well."""
+    config = json.loads(DRAFTERS[name].read_text(encoding="utf-8"))
+    others = {path for row in compare(config, {}) if row.group == "Other keys" for path in row.left.paths}
+    assert others == set(read_config(config).unknown)

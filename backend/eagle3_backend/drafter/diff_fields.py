@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping, Tuple
 
 from eagle3_backend.drafter.aux_layers import NESTED_IDS
 from eagle3_backend.drafter.config import DEFAULT_AUX_COUNT
-from eagle3_backend.drafter.keys import LAYER, NESTED_IN_FLAT
+from eagle3_backend.drafter.keys import LAYER, LAYER_DEFAULTS, NESTED_IN_FLAT, READ_DEFAULTS
 
 MISSING = object()
 """Stands for a key that is not there, where None is a value."""
@@ -44,6 +44,8 @@ class View:
                 return found
         return None
 
+
+_DEFAULTS = {**LAYER_DEFAULTS, **READ_DEFAULTS}
 
 Default = Callable[[View], Any]
 Read = Callable[[View, Any], Any]
@@ -90,6 +92,8 @@ def constant(value: Any) -> Default:
 
 def _layer(group: str, name: str, **rest: Any) -> Field:
     """A key of the decoder layer: inside ``transformer_layer_config`` of the nested layout."""
+    if name in _DEFAULTS:
+        rest["default"] = constant(_DEFAULTS[name])
     return Field(name, group, (name,), (f"{LAYER}.{name}", name), **rest)
 
 
@@ -150,11 +154,11 @@ _SHAPES = tuple(
     _layer("Shape", name, what=SHAPE, engines=BOTH, **rest)
     for name, rest in (
         ("hidden_size", {}),
-        ("intermediate_size", {"default": constant(11008)}),
+        ("intermediate_size", {}),
         ("num_attention_heads", {}),
         ("num_key_value_heads", {"default": _other("num_attention_heads")}),
         ("head_dim", {"default": head_dim}),
-        ("num_hidden_layers", {"default": constant(32)}),
+        ("num_hidden_layers", {}),
         ("q_lora_rank", {}),
         ("kv_lora_rank", {}),
         ("qk_nope_head_dim", {}),
@@ -186,7 +190,7 @@ FIELDS: Tuple[Field, ...] = (
     _layer("Vocabulary", "vocab_size", what=SHAPE, engines=BOTH),
     _top("Vocabulary", "draft_vocab_size", "truncated_vocab_size", what=SHAPE, engines=BOTH,
          default=_other("vocab_size")),
-    _layer("Vocabulary", "tie_word_embeddings", what="the output head", engines=SGLANG, default=constant(False),
+    _layer("Vocabulary", "tie_word_embeddings", what="the output head", engines=SGLANG,
            note="vLLM does not read it for drafters"),
     _layer("Aux layers", "num_aux_hidden_states", what="the width of fc", engines=BOTH, default=aux_count),
     _layer("Aux layers", "num_aux_layers", what="the width of fc", engines=VLLM, note="read for Qwen3 drafters only"),
@@ -199,10 +203,10 @@ FIELDS: Tuple[Field, ...] = (
           engines=BOTH, default=constant(False)),
     _top("Norms", "fc_norm", "use_aux_norm", what=FLAG, engines=BOTH, default=constant(False)),
     _top("Norms", "norm_output", what=FLAG, engines=BOTH, default=constant(False)),
-    _layer("Norms", "rms_norm_eps", what="the norms", engines=BOTH, default=constant(1e-6)),
-    _layer("Positions", "max_position_embeddings", what="the longest context", engines=SGLANG, default=constant(2048),
+    _layer("Norms", "rms_norm_eps", what="the norms", engines=BOTH),
+    _layer("Positions", "max_position_embeddings", what="the longest context", engines=SGLANG,
            note="vLLM enlarges the table to the served context"),
-    _layer("Attention", "attention_bias", what=ATTENTION, engines=VLLM, default=constant(False),
+    _layer("Attention", "attention_bias", what=ATTENTION, engines=VLLM,
            note="SGLang never uses a bias here"),
     _layer("Attention", "sliding_window", what=ATTENTION, engines=VLLM, read=_window,
            note="SGLang takes a window from its own option only"),
@@ -210,8 +214,8 @@ FIELDS: Tuple[Field, ...] = (
            note="SGLang takes a window from its own option only"),
     _layer("Attention", "use_sliding_window", note="the window itself is compared", default=constant(False)),
     _layer("Attention", "max_window_layers", note="neither engine reads it for drafters"),
-    _layer("MLP", "hidden_act", what="the MLP", engines=BOTH, default=constant("silu")),
-    _layer("MLP", "mlp_bias", what="the MLP", engines=VLLM, default=constant(False),
+    _layer("MLP", "hidden_act", what="the MLP", engines=BOTH),
+    _layer("MLP", "mlp_bias", what="the MLP", engines=VLLM,
            note="SGLang never uses a bias here"),
     _layer("Vocabulary", "logit_scale", what="the logits", engines=VLLM, default=constant(1.0)),
     _top("Weights", "quantization_config", what="how weights are read", engines=BOTH),
@@ -228,14 +232,14 @@ FIELDS: Tuple[Field, ...] = (
     _nested_only("Launch", "speculators_model_type", what="what vLLM loads", engines=VLLM, launch=True),
     *(_layer("Tokens", name, note="engines take special tokens from the target")
       for name in ("bos_token_id", "eos_token_id", "pad_token_id")),
-    _layer("Training", "initializer_range", note=TRAINING, default=constant(0.02)),
-    _layer("Training", "attention_dropout", note=TRAINING, default=constant(0.0)),
-    _layer("Training", "use_cache", note="engines keep their own cache", default=constant(True)),
-    _layer("Training", "pretraining_tp", note="neither engine reads it", default=constant(1)),
+    _layer("Training", "initializer_range", note=TRAINING),
+    _layer("Training", "attention_dropout", note=TRAINING),
+    _layer("Training", "use_cache", note="engines keep their own cache"),
+    _layer("Training", "pretraining_tp", note="neither engine reads it"),
     *(_layer("Training", name, note=TRAINING)
       for name in ("router_aux_loss_coef", "output_router_logits", "train_router")),
     *(_layer("Training", name, note="written by the trainer; neither engine reads it")
-      for name in ("target_model_type", "modal_type", "num_eagle_features")),
+      for name in ("target_model_type", "modal_type", "num_eagle_features", "decoder_sparse_step", "use_moe")),
     _top("Training", "embed_requires_grad", note=TRAINING, default=constant(False)),
     *(_eagle("Training", name, note=MODEL_OPTIMIZER, default=constant(value))
       for name, value in (("use_input_layernorm_in_first_layer", True), ("use_last_layernorm", True),

@@ -51,6 +51,18 @@ LAYER_DEFAULTS: Dict[str, Any] = {
 }
 """Keys of a layer that change nothing here, with the value that is written where a file has none."""
 
+READ_DEFAULTS: Dict[str, Any] = {
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "tie_word_embeddings": False,
+}
+"""What is read for a key of the layer that is not there (transformers `configuration_llama.py`)."""
+
 NESTED_DEFAULTS: Dict[str, Any] = {
     "architectures": ["Eagle3DraftModel"],
     "embed_requires_grad": False,

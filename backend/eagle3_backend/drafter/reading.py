@@ -11,7 +11,7 @@ from typing import Any, Mapping, Optional, Tuple
 from eagle3_backend.drafter import keys, rope
 from eagle3_backend.drafter.config import DEEPSEEK, LLAMA, DrafterConfig, MlaShape, Packaging
 from eagle3_backend.drafter.fields import Fields
-from eagle3_backend.drafter.keys import LAYER, SPECULATORS
+from eagle3_backend.drafter.keys import LAYER, READ_DEFAULTS, SPECULATORS
 from eagle3_backend.drafter.packaging import read_packaging
 from eagle3_backend.drafter.reading_aux import Ids, read_aux_layers
 from eagle3_backend.drafter.target import Target
@@ -95,7 +95,7 @@ def _drafter(fields: Fields, aux_layers: Ids, unnamed_aux_count: int) -> Drafter
     hidden = of_layer("hidden_size", keys.integer, ...)
     heads = of_layer("heads", keys.integer, ..., "num_attention_heads")
     vocabulary = of_layer("vocab_size", keys.integer, ...)
-    layers = of_layer("layers", keys.integer, 32, "num_hidden_layers")
+    layers = of_layer("layers", keys.integer, READ_DEFAULTS["num_hidden_layers"], "num_hidden_layers")
     draft_class = _draft_class(fields)
     mla = _mla(fields) if draft_class == DEEPSEEK else None
     draft_vocabulary = fields.value(
@@ -105,15 +105,17 @@ def _drafter(fields: Fields, aux_layers: Ids, unnamed_aux_count: int) -> Drafter
     return DrafterConfig(
         hidden_size=hidden,
         target_hidden_size=of_top("target_hidden_size", keys.integer, hidden),
-        intermediate_size=of_layer("intermediate_size", keys.integer, 11008),
+        intermediate_size=of_layer("intermediate_size", keys.integer, READ_DEFAULTS["intermediate_size"]),
         heads=heads,
         kv_heads=of_layer("kv_heads", keys.integer, heads, "num_key_value_heads"),
         head_dim=mla.head_dim if mla else of_layer("head_dim", keys.integer, hidden // heads),
         vocab_size=vocabulary,
         draft_vocab_size=draft_vocabulary,
         aux_layers=aux_layers,
-        rms_norm_eps=of_layer("rms_norm_eps", keys.number, 1e-6),
-        max_position_embeddings=of_layer("max_position_embeddings", keys.integer, 2048),
+        rms_norm_eps=of_layer("rms_norm_eps", keys.number, READ_DEFAULTS["rms_norm_eps"]),
+        max_position_embeddings=of_layer(
+            "max_position_embeddings", keys.integer, READ_DEFAULTS["max_position_embeddings"]
+        ),
         rope=_rope(fields),
         draft_class=draft_class,
         layers=layers,
@@ -125,16 +127,16 @@ def _drafter(fields: Fields, aux_layers: Ids, unnamed_aux_count: int) -> Drafter
         fc_norm=fields.value("fc_norm", keys.boolean, False, *_true_first((top, "fc_norm"), (top, "use_aux_norm"))),
         norm_output=of_top("norm_output", keys.boolean, False),
         windows=_windows(fields, layers),
-        attention_bias=of_layer("attention_bias", keys.boolean, False),
-        mlp_bias=of_layer("mlp_bias", keys.boolean, False),
+        attention_bias=of_layer("attention_bias", keys.boolean, READ_DEFAULTS["attention_bias"]),
+        mlp_bias=of_layer("mlp_bias", keys.boolean, READ_DEFAULTS["mlp_bias"]),
         tie_word_embeddings=fields.value(
             "tie_word_embeddings",
             keys.boolean,
-            False,
+            READ_DEFAULTS["tie_word_embeddings"],
             *_true_first((top, "tie_word_embeddings"), (layer, "tie_word_embeddings")),
         ),
         target_head="draft_vocab_size" in top.values and "draft_vocab_size" in fields.absent,
-        hidden_act=of_layer("hidden_act", keys.text, "silu"),
+        hidden_act=of_layer("hidden_act", keys.text, READ_DEFAULTS["hidden_act"]),
         quantization=fields.value("quantization", keys.mapping, None, *quantization),
         bos_token_id=of_layer("bos_token_id", keys.anything, None),
         eos_token_id=of_layer("eos_token_id", keys.anything, None),

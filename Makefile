@@ -7,7 +7,7 @@ TRAIN := $(BUILD)/train
 PIP := -m pip --quiet --disable-pip-version-check
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: bench demo lint test test-engines
+.PHONY: bench bench-panel demo lint test test-engines
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,10 @@ test: $(VENV)/installed $(TRAIN)/tested
 
 test-engines: $(VENV)/installed
 	$(BIN)/python -m pytest tests/engines_e2e -m engines
+
+# Prints what the panel's charts cost beside textual-plotext.
+bench-panel: $(VENV)/installed
+	$(BIN)/python benchmarks/charts.py
 
 # Writes benchmarks/results.json; MODULES names some of them, all run without it.
 bench: $(TRAIN)/tested

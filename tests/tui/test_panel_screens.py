@@ -238,7 +238,7 @@ async def test_a_log_can_have_the_whole_screen(show) -> None:
     async with show("train", (120, 40)) as panel:
         await panel.press("l", "z")
         await panel.settle()
-        assert "Pipeline" not in panel.text() and "Log · train" in panel.lines()[1]
+        assert "Pipeline" not in panel.text() and "Log · train" in panel.lines()[2]
         await panel.press("escape")
         await panel.settle()
         assert "Pipeline" in panel.text()

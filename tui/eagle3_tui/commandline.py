@@ -83,7 +83,7 @@ def open_palette(panel: Panel) -> None:
 
     keys = {key.id: key for key in known(panel)}
     choices = [
-        Choice(key.id, key.id.replace("_", " "), f"{key.about}  {names_of(key, panel.look.ascii_only)}")
+        Choice(key.id, key.id.replace("_", " "), f"{names_of(key, panel.look.ascii_only):<7} {key.about}")
         for key in keys.values()
     ]
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from eagle3_backend.stages.answers import AnswerFile, assistant_message, mode_of, read_rows, reason_to_drop, row_id
+from eagle3_backend.pipeline.rows import assistant_message
+from eagle3_backend.stages.answers import AnswerFile, mode_of, read_rows, reason_to_drop, row_id
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 

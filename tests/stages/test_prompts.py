@@ -5,8 +5,8 @@ import json
 import pytest
 
 from eagle3_backend.findings import FindingError
+from eagle3_backend.pipeline.conversations import Conversation, parse, read_file
 from eagle3_backend.stages import prompts
-from eagle3_backend.stages.conversations import Conversation, parse, read_file
 
 
 @pytest.fixture

@@ -35,6 +35,15 @@ def reasoning_of(message: Mapping[str, Any]) -> str:
     return str(message.get("reasoning_content") or message.get("reasoning") or "")
 
 
+def assistant_message(message: Mapping[str, Any]) -> Dict[str, Any]:
+    """What is kept of an answer and sent back as history: the template decides what becomes of the reasoning."""
+    kept = {"role": "assistant", "content": message.get("content") or ""}
+    for key in ("reasoning_content", "reasoning"):
+        if message.get(key):
+            kept[key] = message[key]
+    return kept
+
+
 def answer_text(message: Mapping[str, Any], opening: str = OPENING, join: str = JOIN) -> str:
     """An answer as the target wrote it: its reasoning in exactly one block, then the answer.
 

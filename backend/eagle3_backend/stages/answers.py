@@ -57,15 +57,6 @@ def row_id(messages: list[dict[str, Any]], sampling: dict[str, Any], revision: s
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def assistant_message(message: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of an answer and sent back as history: the template decides what becomes of the reasoning."""
-    kept = {"role": "assistant", "content": message.get("content") or ""}
-    for key in ("reasoning_content", "reasoning"):
-        if message.get(key):
-            kept[key] = message[key]
-    return kept
-
-
 def reason_to_drop(message: dict[str, Any], finish_reason: str, keep_cut: bool) -> str:
     """Why an answer is no training row: ``empty_response``, ``reasoning_unclosed``, ``finish_reason_length``; or ""."""
     allowed = ("finish_reason_length",) if keep_cut else ()

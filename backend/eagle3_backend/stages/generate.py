@@ -23,12 +23,11 @@ from eagle3_backend.engines.plan import SERVED_NAME
 from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.parameters import GenerateParameters
-from eagle3_backend.pipeline.rows import begins_twice, bos_findings
+from eagle3_backend.pipeline.rows import assistant_message, begins_twice, bos_findings
 from eagle3_backend.stages.adopted_answers import ADOPTED, AnswerRows, brings_answers, not_regenerated
 from eagle3_backend.stages.answers import (
     SPLITS,
     AnswerFile,
-    assistant_message,
     mode_of,
     read_rows,
     reason_to_drop,

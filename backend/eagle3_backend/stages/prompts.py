@@ -12,9 +12,9 @@ from pathlib import Path
 
 from eagle3_backend.engines.overlap import grams
 from eagle3_backend.findings import Finding, FindingError, error, warning
+from eagle3_backend.pipeline.conversations import Conversation, read_file
 from eagle3_backend.pipeline.parameters import PromptsParameters
 from eagle3_backend.stages.context import StageContext
-from eagle3_backend.stages.conversations import Conversation, read_file
 
 SHOWN_RECORDS = 5
 """Bad records that are reported one by one; the rest is counted."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_backend.findings import Finding, FindingError, error, warning
-from eagle3_backend.stages.answers import assistant_message
+from eagle3_backend.pipeline.rows import assistant_message
 
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 """Speakers of both formats; anything else (tools, functions) makes a record unreadable here."""

@@ -39,21 +39,18 @@ def value(step: float) -> float:
 
 def our_app() -> Any:
     from textual.app import App
-    from textual.containers import Grid
 
     from eagle3_tui.theme import Look
-    from eagle3_tui.widgets.charts import Tile
+    from eagle3_tui.widgets.charts import Charts
 
-    class Charts(App[None]):
-        CSS = "Grid { grid-size: 2 2; } Tile { border: solid white; height: 1fr; width: 1fr; }"
+    class Drawing(App[None]):
+        CSS = "Charts { width: 100%; height: 100%; }"
         look = Look()
 
         def compose(self) -> Any:
-            with Grid():
-                for _ in range(4):
-                    yield Tile()
+            yield Charts()
 
-    return Charts()
+    return Drawing()
 
 
 def peer_app() -> Any:
@@ -75,18 +72,17 @@ def peer_app() -> Any:
 async def ours(points: int) -> float:
     """What control keeps of the history is what a tile draws."""
     from eagle3_backend.control.fold import RunFold
-    from eagle3_tui.widgets.charts import Curve, Tile
+    from eagle3_tui.widgets.charts import Charts, Curve
 
     fold = RunFold({"loss": [(float(step), value(step)) for step in range(points)]})
     app = our_app()
     async with app.run_test(size=SIZE) as pilot:
-        tiles = list(app.query(Tile))
+        charts = app.query_one(Charts)
 
         def frame(number: int) -> None:
             fold._point("loss", (float(points + number), value(points + number)))
-            drawn = Curve("loss", "loss", tuple(fold.series["loss"]))
-            for tile in tiles:
-                tile.show(drawn)
+            drawn = tuple(fold.series["loss"])
+            charts.show(tuple(Curve(f"loss {tile}", "loss", drawn) for tile in range(4)))
 
         return await frames(pilot, frame)
 

@@ -14,7 +14,7 @@ from eagle3_tui import rules
 from eagle3_tui.bindings import bindings
 from eagle3_tui.needs import LAST, cost_words, needs
 from eagle3_tui.screens.base import PanelScreen
-from eagle3_tui.widgets.charts import Charts
+from eagle3_tui.widgets.charts import Charts, curves
 from eagle3_tui.widgets.details import Details, Hint
 from eagle3_tui.widgets.events import Events, Told
 from eagle3_tui.widgets.footer import FooterBar
@@ -126,7 +126,7 @@ class Dashboard(PanelScreen):
             self._charted = now
         view = rules.active(snapshot)
         stage = view.name if view is not None else ""
-        self.query_one(Charts).show(snapshot.series, stage)
+        self.query_one(Charts).show(curves(snapshot.series, stage))
         self.query_one(Now).show(Numbers(snapshot.host.machine, snapshot.series, stage))
 
     def on_pipeline_selected(self) -> None:

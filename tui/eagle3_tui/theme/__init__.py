@@ -83,6 +83,8 @@ _UNICODE = {
     "corner": "└",
     "to": "→",
     "rule": "─",
+    "side": "│",
+    "corners": "┌┐└┘",
 }
 _ASCII = {
     "ok": "+",
@@ -103,6 +105,8 @@ _ASCII = {
     "corner": "+",
     "to": "->",
     "rule": "-",
+    "side": "|",
+    "corners": "++++",
 }
 
 _RUN = {

@@ -9,14 +9,12 @@ from itertools import islice
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.containers import Container
 from textual.strip import Strip
 
 from eagle3_tui.drawing import Point, bounds, curve, spark
 from eagle3_tui.text import clean, count, fit, number, shorten
 from eagle3_tui.theme import Look, Piece
-from eagle3_tui.widgets.picture import Picture, segments
+from eagle3_tui.widgets.picture import Picture
 
 Series = Mapping[str, tuple[Point, ...]]
 
@@ -88,60 +86,66 @@ def ordered_names(series: Series, stage: str = "") -> list[str]:
     return [*dict.fromkeys(first), *(name for name in series if name not in first)]
 
 
-class Tile(Picture):
-    """One curve with the bounds of its values on the left and the steps below."""
+class Charts(Picture):
+    """Two by two tiles: each a frame with its title, and a curve with the bounds of its values and the steps below.
 
-    def title(self, width: int) -> Text:
-        shown: Curve | None = self.part
-        if shown is None:
-            return Text("")
-        words = self.look.remote(f"{shown.title} {shown.last}".strip())
-        return Text(shorten(words, width, self.look.glyph("more")))
-
-    def lines(self, width: int, height: int) -> list[Text]:
-        """What is said where there is no curve."""
-        shown: Curve | None = self.part
-        waits = shown.awaits if shown is not None and shown.awaits else "first data"
-        return _centred(self.look, f"waiting for {waits}", width, height)
+    One widget for all four: what a repaint costs is counted in the lines of widgets, not in what stands in them.
+    """
 
     def strips(self, width: int, height: int, base: Style) -> list[Strip]:
-        shown: Curve | None = self.part
-        limits = bounds(shown.points) if shown is not None else None
-        if shown is None or limits is None:
-            return super().strips(width, height, base)
+        shown: tuple[Curve, ...] = self.part or ()
+        shown = (*shown, *[Curve("", "")] * TILES)[:TILES]
+        ink = {role: base + self.look.style(role) for role in ("dim", "line", "accent")}
+        left, upper = width // 2, height // 2
+        strips: list[Strip] = []
+        for pair, rows in ((shown[:2], upper), (shown[2:], height - upper)):
+            halves = (
+                self._framed(one, cells, rows, ink) for one, cells in zip(pair, (left, width - left), strict=True)
+            )
+            strips += [Strip([*one, *other], width) for one, other in zip(*halves, strict=True)]
+        return strips
+
+    def _framed(self, shown: Curve, width: int, height: int, ink: dict[str, Style]) -> list[list[Segment]]:
+        """A tile in its frame: lists of segments that are ``width`` cells together."""
+        look, line = self.look, ink["line"]
+        if width < 12 or height < 3:
+            return [[Segment(" " * width, line)] for _ in range(height)]
+        flat, side, corners = look.glyph("rule"), look.glyph("side"), look.glyph("corners")
+        title = shorten(look.remote(f"{shown.title} {shown.last}".strip()), width - 6, look.glyph("more"))
+        named = [Segment(" ", line), Segment(title, ink["dim"]), Segment(" ", line)] if title else []
+        rest = width - 3 - sum(segment.cell_length for segment in named)
+        edge, end = Segment(f"{side} ", line), Segment(f" {side}", line)
+        inner = self._inner(shown, width - 4, height - 2, ink)
+        return [
+            [Segment(corners[0] + flat, line), *named, Segment(flat * rest + corners[1], line)],
+            *([edge, *row, end] for row in inner),
+            [Segment(corners[2] + flat * (width - 2) + corners[3], line)],
+        ]
+
+    def _inner(self, shown: Curve, width: int, height: int, ink: dict[str, Style]) -> list[list[Segment]]:
         look = self.look
+        limits = bounds(shown.points)
+        if limits is None:
+            words = fit(f"waiting for {shown.awaits or 'first data'}".center(width), width)
+            blank = [Segment(" " * width, ink["dim"])]
+            return [[Segment(words, ink["dim"])] if row == (height - 1) // 2 else blank for row in range(height)]
         low, high = number(limits[0]), number(limits[1])
         left = min(max(len(low), len(high)), width // 2)
         rows = height - (height > 3)
-        dim, line, accent = (base + look.style(role) for role in ("dim", "line", "accent"))
-        axis = Segment(look.glyph("axis"), line)
-        strips = []
-        # Segments of a known width: four tiles are drawn again whenever a step was measured.
+        axis = Segment(look.glyph("axis"), ink["line"])
+        drawn = []
         for y, row in enumerate(curve(shown.points, width - left - 1, rows, look.ascii_only, limits)):
             label = high if y == 0 else low if y == rows - 1 else ""
-            strips.append(Strip([Segment(label.rjust(left), dim), axis, Segment(row, accent)], width))
+            drawn.append([Segment(label.rjust(left), ink["dim"]), axis, Segment(row, ink["accent"])])
         if rows < height:
-            text = self._x_axis(shown.points, left, width)
-            strips.append(Strip(segments(text, self.app.console)).apply_style(base).adjust_cell_length(width, base))
-        return strips
+            drawn.append(self._x_axis(shown.points, left, width, ink))
+        return drawn
 
-    def _x_axis(self, points: tuple[Point, ...], left: int, width: int) -> Text:
+    def _x_axis(self, points: tuple[Point, ...], left: int, width: int, ink: dict[str, Style]) -> list[Segment]:
         first, last = count(points[0][0]), count(points[-1][0])
         gap = width - left - 1 - len(first) - len(last)
         words = first + " " * gap + last if gap > 0 else fit(last, width - left - 1)
-        return self.look.line(" " * left, (self.look.glyph("corner"), "line"), (words, "dim"))
-
-
-class Charts(Container):
-    """Two by two tiles."""
-
-    def compose(self) -> ComposeResult:
-        for _ in range(TILES):
-            yield Tile(classes="panel")
-
-    def show(self, series: Series, stage: str) -> None:
-        for tile, shown in zip(self.query(Tile), curves(series, stage), strict=False):
-            tile.show(shown)
+        return [Segment(" " * left + self.look.glyph("corner"), ink["line"]), Segment(words, ink["dim"])]
 
 
 def spark_line(series: Series, stage: str, look: Look, width: int) -> Text:
@@ -164,8 +168,3 @@ def spark_line(series: Series, stage: str, look: Look, width: int) -> Text:
             (spark(values, room, look.ascii_only), "accent"),
         ]
     return look.line(*pieces)
-
-
-def _centred(look: Look, words: str, width: int, height: int) -> list[Text]:
-    row = look.line((fit(shorten(words, width).center(width), width), "dim"))
-    return [Text("")] * ((height - 1) // 2) + [row]

@@ -61,6 +61,12 @@ def test_values_are_shown_as_the_file_writes_them(drafter, target, change):
     assert "(expected false, found true)" in result.stderr
 
 
+def test_what_a_file_says_at_great_length_is_cut(drafter, change):
+    change(architectures=["A" * 100_000], **{"k" * 100_000: 1})
+    for result in (call("check", drafter), call("diff", drafter, drafter / "config.json", "--all")):
+        assert max(map(len, (result.stdout + result.stderr).splitlines())) < 5000
+
+
 def test_a_path_without_a_config_is_told_with_what_to_name(tmp_path):
     result = call("check", tmp_path)
     assert result.exit_code == 1

@@ -126,7 +126,7 @@ def plan_weights(
     held = {new: name for name, new in flat.items()}
     if "d2t" in held and drafter.draft_vocab_size == drafter.vocab_size:
         _leave_out_idle_maps(plan, inventory, held)
-    elif "d2t" in held and "t2d" not in held and drafter.draft_vocab_size < drafter.vocab_size:
+    elif inventory.whole and "d2t" in held and "t2d" not in held and drafter.draft_vocab_size < drafter.vocab_size:
         _rebuild_t2d(plan, inventory.integers(held["d2t"]), drafter.vocab_size)
     if embedding == DROP and EMBEDDING in held:
         _drop_embedding(plan, inventory, held[EMBEDDING], target)

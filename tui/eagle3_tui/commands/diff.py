@@ -14,8 +14,8 @@ from eagle3_tui.commands.output import OK, REFUSED, clean, command
 if TYPE_CHECKING:
     from eagle3_backend.drafter.diff import Row
 
-VALUE = 44
-"""Most characters of a value in a line of text."""
+VALUE, PATH = 44, 100
+"""Most characters of a value and of a key's path in a line of text."""
 
 WORDS = {
     "breaking": "breaks something",
@@ -75,7 +75,10 @@ def diff(
 
 def _text(sides: Sequence[dict[str, str]], rows: Sequence[Row], shown: Sequence[Row], equal: bool) -> str:
     lines = [clean(f"{name:<5}  {side['path']} ({side['layout']})") for name, side in zip("AB", sides, strict=True)]
-    cells = [(row.kind.value, row.path, _short(row.left.words), _short(row.right.words), row.words) for row in shown]
+    cells = [
+        (row.kind.value, _short(row.path, PATH), _short(row.left.words), _short(row.right.words), row.words)
+        for row in shown
+    ]
     if cells:
         widths = [max(len(cell[column]) for cell in cells) for column in range(4)]
         table = ["  ".join([*map(str.ljust, cell[:4], widths), cell[4]]).rstrip() for cell in cells]
@@ -87,5 +90,5 @@ def _text(sides: Sequence[dict[str, str]], rows: Sequence[Row], shown: Sequence[
     return "\n".join(lines)
 
 
-def _short(words: str) -> str:
-    return words if len(words) <= VALUE else f"{words[: VALUE - 1]}…"
+def _short(words: str, most: int = VALUE) -> str:
+    return words if len(words) <= most else f"{words[: most - 1]}…"

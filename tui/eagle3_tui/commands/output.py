@@ -47,13 +47,15 @@ def clean(text: str) -> str:
 
 
 def describe(finding: Finding) -> str:
-    """A finding on one line, and its next step on a second."""
-    wanted = [f"expected {shown(finding.expected)}"] if finding.expected is not None else []
-    found = [f"found {shown(finding.actual)}"] if finding.actual is not None else []
+    """A finding on one line, and its next step on a second; what a file says at great length is cut."""
+    from eagle3_tui.text import cut
+
+    wanted = [f"expected {cut(shown(finding.expected), 300)}"] if finding.expected is not None else []
+    found = [f"found {cut(shown(finding.actual), 300)}"] if finding.actual is not None else []
     facts = f" ({', '.join(wanted + found)})" if wanted or found else ""
-    place = f" {finding.path}" if finding.path else ""
-    line = clean(f"{finding.severity.value} {finding.code}{place}: {finding.message}{facts}")
-    return f"{line}\n  next: {clean(finding.fix)}" if finding.fix else line
+    place = f" {cut(finding.path, 1000)}" if finding.path else ""
+    line = clean(f"{finding.severity.value} {finding.code}{place}: {cut(finding.message, 2000)}{facts}")
+    return f"{line}\n  next: {clean(cut(finding.fix, 1000))}" if finding.fix else line
 
 
 def duration(seconds: float) -> str:

@@ -245,10 +245,11 @@ def _check_layout(fields: Fields) -> None:
         fields.tell(
             error,
             "speculators_algorithm_unsupported",
-            f"This is a drafter of the algorithm {algorithm}, not of EAGLE-3.",
+            f"This is a drafter of the algorithm {algorithm}, and only those of EAGLE-3 are judged here.",
             path="speculators_model_type",
             expected="eagle3",
             actual=algorithm,
+            fix="Name an EAGLE-3 drafter; an engine may serve this one all the same.",
         )
     if "model_type" in values and (fields.nested or SPECULATORS in values):
         fields.tell(

@@ -48,11 +48,14 @@ def check_architecture(subject: Subject) -> Iterator[Finding]:
     name = subject.architecture
     wanted = "Eagle3DeepseekV2ForCausalLM" if subject.drafter.mla else "LlamaForCausalLMEagle3"
     generic = bool(name) and "eagle" not in name.lower()
-    consequence = "builds the plain model for it" if generic else "does not know it"
+    consequence = (
+        "builds the plain model for it, which stops at the weights of an EAGLE-3 drafter or skips them"
+        if generic
+        else "does not know it, so it stops"
+    )
     yield error(
         "architecture_generic" if generic else "architecture_unsupported",
-        f"The architecture is {name or 'not named'}, and {subject.release} {consequence}, so it stops at the weights "
-        "of an EAGLE-3 drafter.",
+        f"The architecture is {name or 'not named'}, and {subject.release} {consequence}.",
         path="architectures[0]",
         expected=wanted,
         actual=name or None,
@@ -107,7 +110,9 @@ def check_verifier(subject: Subject) -> Iterator[Finding]:
     ]
     for path in missing:
         message = "Without it vLLM cannot serve the drafter by itself, only beside a target that is named to it."
-        yield warning("speculators_config_incomplete", message, path=path, fix="Convert it with --verifier NAME.")
+        yield warning(
+            "speculators_config_incomplete", message, path=path, fix="Convert it with --verifier NAME and --depth K."
+        )
     if packaging.verifier and packaging.verifier.startswith(("/", "./", "../", "~")):
         yield warning(
             "verifier_path_local",

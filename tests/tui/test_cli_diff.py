@@ -7,8 +7,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from eagle3_backend.drafter.diff import compare
 from eagle3_backend.drafter.tensorfile import header_bytes
 from eagle3_tui.cli import app
+from eagle3_tui.commands.diff import text_of
 
 CONFIG = {
     "architectures": ["LlamaForCausalLMEagle3"],
@@ -55,6 +57,17 @@ def test_what_breaks_is_told_with_engine_and_ends_with_1(drafter):
     assert result.exit_code == 1
     assert "absent = false" in result.stdout
     assert "breaks the residual stream on vllm" in result.stdout
+
+
+def test_a_narrow_terminal_gets_row_under_row():
+    other = {**CONFIG, "rope_theta": 500000.0}
+    rows = compare(CONFIG, other)
+    shown = [row for row in rows if row.kind.differs]
+    sides = [{"path": name, "layout": "flat"} for name in "ab"]
+    lines = text_of(sides, rows, shown, False, 60).splitlines()
+    assert lines[3:6] == ["breaking  rope_theta", "  A     10000", "  B     500000.0"]
+    assert max(map(len, lines)) <= 60
+    assert any("10000" in line and "500000.0" in line for line in text_of(sides, rows, shown, False).splitlines())
 
 
 def test_all_shows_what_is_the_same_too(drafter):

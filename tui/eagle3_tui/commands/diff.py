@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,11 +71,15 @@ def diff(
             "rows": [row.to_json() for row in shown],
             "findings": [finding.to_json() for finding in findings],
         }
-        output.give(data, _text(sides, rows, shown, told["equal_in_effect"]))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        output.give(data, text_of(sides, rows, shown, told["equal_in_effect"], width))
         raise typer.Exit(OK if told["equal_in_effect"] else REFUSED)
 
 
-def _text(sides: Sequence[dict[str, str]], rows: Sequence[Row], shown: Sequence[Row], equal: bool) -> str:
+def text_of(
+    sides: Sequence[dict[str, str]], rows: Sequence[Row], shown: Sequence[Row], equal: bool, width: int | None = None
+) -> str:
+    """The comparison for people: a table, or on a terminal too narrow for it (``width`` cells) row under row."""
     lines = [clean(f"{name:<5}  {side['path']} ({side['layout']})") for name, side in zip("AB", sides, strict=True)]
     cells = [
         (row.kind.value, _short(row.path, PATH), _short(row.left.words), _short(row.right.words), row.words)
@@ -82,6 +88,12 @@ def _text(sides: Sequence[dict[str, str]], rows: Sequence[Row], shown: Sequence[
     if cells:
         widths = [max(len(cell[column]) for cell in cells) for column in range(4)]
         table = ["  ".join([*map(str.ljust, cell[:4], widths), cell[4]]).rstrip() for cell in cells]
+        if width is not None and max(map(len, table)) > width:
+            table = [
+                line
+                for kind, path, left, right, why in cells
+                for line in (f"{kind}  {path}", f"  A     {left}", f"  B     {right}", *([f"  {why}"] if why else []))
+            ]
         lines += ["", *map(clean, table), ""]
     counted = Counter(row.kind.value for row in rows)
     more = " (--all shows them)" if len(shown) < len(rows) else ""

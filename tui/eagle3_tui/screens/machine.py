@@ -80,7 +80,7 @@ class MachineScreen(TableScreen):
             return []
         pairs = [
             ("owner", clean(entry["user"], 60)),
-            ("run", f"{entry['run']}, attempt {entry['attempt']}" if entry["run"] else "none of ours"),
+            ("run", f"{clean(entry['run'], 120)}, attempt {entry['attempt']}" if entry["run"] else "none of ours"),
             ("GPUs", ", ".join(map(str, entry["gpus"])) or "none that the driver tells"),
             ("cores", number(entry["cpu_percent"] / 100)),
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -63,6 +64,8 @@ class Shown:
         await self.settle()
 
 
+PICTURES = Path(__file__).parent / "pictures"
+
 Open = Callable[..., AbstractAsyncContextManager[Shown]]
 
 
@@ -87,3 +90,18 @@ def show(monkeypatch: pytest.MonkeyPatch) -> Open:
             yield shown
 
     return opened
+
+
+@pytest.fixture
+def compare() -> Callable[[str, list[str]], None]:
+    """Compare a screen with the picture that is kept under a name; EAGLE3_UPDATE=1 writes it again."""
+
+    def compared(name: str, lines: list[str]) -> None:
+        file = PICTURES / f"{name}.txt"
+        drawn = "\n".join(line.rstrip() for line in lines) + "\n"
+        if os.environ.get("EAGLE3_UPDATE"):
+            PICTURES.mkdir(exist_ok=True)
+            file.write_text(drawn, encoding="utf-8")
+        assert drawn == file.read_text(encoding="utf-8")
+
+    return compared

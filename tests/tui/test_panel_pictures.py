@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
 from eagle3_backend.control.commands import Attempts
 from eagle3_tui import candidates
 
-PICTURES = Path(__file__).parent / "pictures"
 SIZES = [(80, 24), (120, 40), (200, 60)]
 SCENES = ["train", "first", "cpu", "reconnecting", "failed", "done", "key_unknown"]
 
 
-def compare(name: str, lines: list[str]) -> None:
-    file = PICTURES / f"{name}.txt"
-    drawn = "\n".join(line.rstrip() for line in lines) + "\n"
-    if os.environ.get("EAGLE3_UPDATE"):
-        PICTURES.mkdir(exist_ok=True)
-        file.write_text(drawn, encoding="utf-8")
-    assert drawn == file.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("scene", SCENES)
-async def test_the_dashboard_looks_as_it_did(show, scene, size) -> None:
+async def test_the_dashboard_looks_as_it_did(show, compare, scene, size) -> None:
     async with show(scene, size) as panel:
         compare(f"dashboard-{scene}-{size[0]}x{size[1]}", panel.lines())
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_the_stage_screen_looks_as_it_did(show, size) -> None:
+async def test_the_stage_screen_looks_as_it_did(show, compare, size) -> None:
     async with show("failed", size) as panel:
         await panel.press("enter")
         await panel.settle()
         compare(f"stage-failed-{size[0]}x{size[1]}", panel.lines())
 
 
-async def test_help_and_ascii_look_as_they_did(show) -> None:
+async def test_help_and_ascii_look_as_they_did(show, compare) -> None:
     async with show("train", (80, 24), ascii_only=True) as panel:
         compare("dashboard-ascii-80x24", panel.lines())
         await panel.press("question_mark")
@@ -47,7 +34,7 @@ async def test_help_and_ascii_look_as_they_did(show) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_the_diff_looks_as_it_did(show, size) -> None:
+async def test_the_diff_looks_as_it_did(show, compare, size) -> None:
     from eagle3_tui.choosing import Choosing
 
     async with show("done", size) as panel:
@@ -60,7 +47,7 @@ async def test_the_diff_looks_as_it_did(show, size) -> None:
         compare(f"diff-files-{size[0]}x{size[1]}", panel.lines())
 
 
-async def test_the_diff_of_runs_in_ascii_looks_as_it_did(show) -> None:
+async def test_the_diff_of_runs_in_ascii_looks_as_it_did(show, compare) -> None:
     from eagle3_tui.choosing import Choosing
     from eagle3_tui.mockdiff import answer
 

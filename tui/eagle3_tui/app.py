@@ -104,6 +104,11 @@ class Panel(Deeds, inherit_bindings=False):
         self.theme = "eagle-dark"
         self.set_class(ascii_only, "-ascii")
 
+    @property
+    def opened(self) -> Open:
+        """The profile that is worked on, and the settings that count more than it."""
+        return self._open
+
     def get_default_screen(self) -> Screen[None]:
         return Dashboard()
 

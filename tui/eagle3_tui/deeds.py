@@ -104,6 +104,15 @@ class Deeds(App[None], inherit_bindings=False):
     def action_doctor(self) -> None:
         self._visit("doctor")
 
+    def action_config(self) -> None:
+        self._visit("config")
+
+    def action_serve(self) -> None:
+        self._visit("serve")
+
+    def action_results(self) -> None:
+        self._visit("results")
+
     def action_help(self) -> None:
         from eagle3_tui.screens.help import HelpScreen
 

@@ -42,7 +42,7 @@ from eagle3_backend.control.snapshot import (
 from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.runs.logreader import Matcher, block_of, place_of
 from eagle3_backend.states import LinkState, RunState
-from eagle3_tui import mockanswers, mockdiff
+from eagle3_tui import mockanswers, mockdiff, mockserving
 from eagle3_tui.mockcurves import (
     GIB,
     flood_line,
@@ -130,6 +130,8 @@ class MockSource:
             return mockdiff.answer(command)
         if isinstance(command, mockanswers.ASKED):
             return mockanswers.answer(command, self.scene)
+        if isinstance(command, mockserving.ASKED):
+            return mockserving.answer(command, self.scene, self._wall_started)
         if isinstance(command, EndOrphan):
             return None
         if isinstance(command, Metrics):
@@ -265,8 +267,11 @@ class MockSource:
             if (state := self._states.get(name)) is not None:
                 view = replace(view, state=state, blocked_by=(), attempt=max(1, view.attempt),
                                run=view.run or f"qwen3-8b-{name}-51c0")  # fmt: skip
-            views.append(view)
+            views.append(mockserving.running(view) if self._serves(name) else view)
         return tuple(views)
+
+    def _serves(self, stage: str) -> bool:
+        return stage == "serve" and self._states.get(stage) is RunState.RUNNING
 
     def _training(self, view: StageView, step: int, elapsed: float) -> StageView:
         if self.scene == "failed":
@@ -326,6 +331,7 @@ class MockSource:
             Event(now - 1285, "h200-a", "link back after 41s, log complete", "ok"),
             Event(now - 186, "train", "loss spike 2.31 at step 17950 (3.1 sigma)", "warning"),
             Event(now - 2, "train", "checkpoint step_18300, 2.1 GiB", "ok"),
+            *(mockserving.events(self._wall_started) if self._serves("serve") else ()),
         )
 
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from eagle3_tui.screens.tables import TableScreen
+    from eagle3_tui.screens.base import PanelScreen
 
 VISITED = {
     "hosts": "HostsScreen",
@@ -14,10 +14,13 @@ VISITED = {
     "events": "EventsScreen",
     "orphans": "OrphansScreen",
     "doctor": "DoctorScreen",
+    "config": "ConfigScreen",
+    "serve": "ServeScreen",
+    "results": "ResultsScreen",
 }
 
 
-def visited(name: str) -> type[TableScreen]:
+def visited(name: str) -> type[PanelScreen]:
     """The class of a screen that can be opened from anywhere."""
-    kind: type[TableScreen] = getattr(import_module(f"eagle3_tui.screens.{name}"), VISITED[name])
+    kind: type[PanelScreen] = getattr(import_module(f"eagle3_tui.screens.{name}"), VISITED[name])
     return kind

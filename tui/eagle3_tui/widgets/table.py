@@ -28,13 +28,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """``notes`` stand above the rows; ``empty`` is said where there is none."""
+    """``notes`` stand above the rows; ``empty`` is said where there is none; ``last`` are the least cells of the last
+    column."""
 
     title: str
     heads: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
     empty: str = ""
     notes: tuple[Text, ...] = ()
+    last: int = 12
 
 
 class TablePane(Picture, can_focus=True):
@@ -85,7 +87,7 @@ class TablePane(Picture, can_focus=True):
         widths = [min(WIDEST, max(cell_len(head), *found)) for head, found in zip(table.heads, cells, strict=True)]
         room = width - 3 - 2 * (columns - 1)
         # Where it is narrow, the widest give way first.
-        while sum(widths[:-1]) > room - 12 and max(widths[:-1], default=0) > 6:
+        while sum(widths[:-1]) > room - table.last and max(widths[:-1], default=0) > 6:
             widths[widths.index(max(widths[:-1]))] -= 1
         widths[-1] = max(1, room - sum(widths[:-1]))
         return widths

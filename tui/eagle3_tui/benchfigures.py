@@ -1,0 +1,198 @@
+"""The figures of benches and of the diagnosis as rows, each with what it means. Nothing here knows a screen.
+
+Summaries come from manifests of a host: what is missing or of another shape is shown as unknown, never as a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eagle3_tui.text import UNKNOWN, clean, number
+
+LENGTH = (
+    "Acceptance length: tokens a verify step, with the target's own token. Measured: 1 + accepted / drafts, from the "
+    "engine's counters over all prompts of the set, in brackets the 95 % interval over prompts; 1.00 means that no "
+    "draft was accepted. Estimated, at depths that were not measured: 1 + the sum of acceptance by position up to it."
+)
+POSITIONS = (
+    "Share of all drafts whose token at position 1, 2, ... was accepted. A position counts only when all before it "
+    "were accepted, so the shares fall, and their sum is the acceptance length less 1."
+)
+SPEED = (
+    "Tokens a second of one request at a time with the drafter, over those without it, paired by prompt, prefill "
+    "included, at the depth of the recipe. In brackets the 95 % interval over prompts; one that includes 1.0 proves no "
+    "gain."
+)
+SPEED_AT = (
+    "Estimated: acceptance length x cost of a plain step / cost of a verify step. Every draft token is taken to cost "
+    "the same as at the measured depth. One request at a time."
+)
+LOSSLESS = (
+    "Prompts whose greedy answer is the same, token by token, with the drafter and without it. Compared in float32 "
+    "only: in shorter types rounding depends on the batch."
+)
+LOOPS = "Share of answers in which more than half of the 4-grams repeat: any drafter predicts those, so they flatter."
+SHARED = "Share of the set's texts that have a 13-gram in common with the training text: a high one flatters."
+RECIPE = "What has to be equal before two benches may be compared."
+
+VERDICT = "Whether the engine runs the drafter that was trained: bench's requests, replayed step by step in torch."
+EQUAL = "Share of the engine's verify steps that the replay predicts exactly; 99.9 % clears the engine."
+STEPS = "Verify steps that were replayed."
+CONTROL = "A drafter with a known mistake has to look wrong in the same replay; else the verdict proves nothing."
+
+SETS = {"in_domain": "in domain", "published": "published"}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row: the figure's name, its value in each bench, what it means, and whether the benches differ in it."""
+
+    key: str
+    name: str
+    values: tuple[str, ...]
+    means: str
+    role: str = "text"
+    differs: bool = False
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A bench's summary, its diagnosis where there is one, and what to call it."""
+
+    title: str
+    summary: Mapping[str, Any]
+    diagnosis: Mapping[str, Any] | None = None
+
+
+def figures(benches: Sequence[Bench]) -> list[Figure]:
+    """Every figure that any of the benches has, in the order in which one asks for them."""
+    told = [dict(_rows(bench)) for bench in benches]
+    names = sorted(dict.fromkeys(key for rows in told for key in rows), key=lambda key: key.partition(" ")[0])
+    made = []
+    for key in names:
+        cells = [rows.get(key) for rows in told]
+        name, _, means, role = next(cell for cell in cells if cell is not None)
+        values = tuple(cell[1] if cell is not None else UNKNOWN for cell in cells)
+        meanings = [cell[2] if cell is not None else UNKNOWN for cell in cells]
+        if len({*meanings} - {UNKNOWN}) > 1:
+            means = " ".join(f"{letter}: {words}" for letter, words in zip("AB", meanings, strict=False))
+        differs = key.startswith("5") and len(set(values)) > 1
+        made.append(Figure(key, name, values, means, "warn" if differs else role, differs))
+    return made
+
+
+def not_comparable(benches: Sequence[Bench]) -> list[str]:
+    """What the recipes of two benches differ in; depth is what one compares, and no obstacle."""
+    if len(benches) < 2:
+        return []
+    left, right = (_map(bench.summary.get("recipe")) for bench in benches[:2])
+    names = dict.fromkeys([*left, *right])
+    return [clean(name, 40) for name in names if name not in ("depth", "layout") and left.get(name) != right.get(name)]
+
+
+_Cell = tuple[str, str, str, str]
+"""Name, value, meaning, role."""
+
+
+def _rows(bench: Bench) -> Iterator[tuple[str, _Cell]]:
+    """The rows of one bench; the first letter of a key orders them."""
+    summary = bench.summary
+    recommended = summary.get("recommended_depth")
+    because = clean(summary.get("recommended_because") or "no reason is told", 400)
+    judged = clean(SETS.get(str(summary.get("recommended_for")), summary.get("recommended_for") or ""), 40)
+    words = UNKNOWN if recommended is None else "0: without it" if recommended == 0 else number_of(recommended)
+    means = f"The depth to serve with, judged on {judged or 'the first set'}: {because}."
+    yield "00 recommended", ("recommended depth", words, means, "accent")
+    yield "01 speed", ("speed-up, one request", interval(summary.get("speedup_c1"), "x"), SPEED, "text")
+    equal, total = summary.get("lossless_equal"), summary.get("lossless_total")
+    lossless = "not compared" if total is None else f"{number_of(equal)} of {number_of(total)} equal"
+    yield "02 lossless", ("lossless", lossless, LOSSLESS, "text" if total is None or equal == total else "bad")
+    yield from _lengths(summary)
+    if bench.diagnosis is not None:
+        yield from _diagnosis(bench.diagnosis)
+    engine = _map(summary.get("engine"))
+    if engine:
+        told = f"{clean(engine.get('name'), 40)} {clean(engine.get('version'), 40)}"
+        yield "5 engine", ("recipe: engine", told, RECIPE, "text")
+    for name, value in _map(summary.get("recipe")).items():
+        yield (
+            f"5 {clean(name, 60)}",
+            (f"recipe: {clean(name, 60).replace('_', ' ')}", clean(value, 200), RECIPE, "text"),
+        )
+
+
+def _lengths(summary: Mapping[str, Any]) -> Iterator[tuple[str, _Cell]]:
+    """Acceptance and speed of every prompt set, by depth."""
+    rows = summary.get("by_depth")
+    depths = {
+        row["depth"]: row for row in (rows if isinstance(rows, list) else ()) if _is_depth(_map(row).get("depth"))
+    }
+    measured = _map(summary.get("recipe")).get("depth")
+    for place, (name, part) in enumerate(_map(summary.get("acceptance_length")).items()):
+        told, order = clean(SETS.get(name, name), 40), f"1{place}"
+        for depth in sorted({*depths, *([measured] if _is_depth(measured) else [])} - {0}):
+            row = _map(depths.get(depth))
+            length = number_of(_map(row.get("acceptance_length")).get(name)) + " estimated"
+            value = interval(part) if depth == measured else length
+            yield f"{order}0{depth:03d} {told}", (f"length, {told}, depth {depth}", value, LENGTH, "text")
+            speed = number_of(_map(row.get("speedup_c1")).get(name))
+            if speed != UNKNOWN:
+                value = f"x{speed} estimated"
+                yield f"{order}4{depth:03d} {told}", (f"  speed-up, depth {depth}", value, SPEED_AT, "dim")
+        part = _map(part)
+        shares = part.get("by_position")
+        if isinstance(shares, list | tuple):
+            by_position = " ".join(number_of(share) for share in shares[:16])
+            yield f"{order}1 {told}", ("  accepted by position", by_position or UNKNOWN, POSITIONS, "text")
+        if "looping_answers" in part:
+            yield f"{order}2 {told}", ("  answers that loop", share_of(part["looping_answers"]), LOOPS, "dim")
+        for kind, overlap in _map(part.get("overlap_13gram")).items():
+            shared = share_of(_map(overlap).get("share_of_texts"))
+            kind = clean(kind, 40)
+            yield f"{order}3 {told} {kind}", (f"  {kind} seen in training", shared, SHARED, "dim")
+
+
+def _diagnosis(found: Mapping[str, Any]) -> Iterator[tuple[str, _Cell]]:
+    verdict = clean(found.get("verdict") or UNKNOWN, 80)
+    good = verdict == "engine_runs_the_drafter"
+    yield "30 verdict", ("diagnosis", verdict.replace("_", " "), VERDICT, "good" if good else "bad")
+    yield "31 share", ("  steps predicted", share_of(found.get("equal_share"), 2), EQUAL, "text")
+    yield "32 steps", ("  steps replayed", number_of(found.get("steps")), STEPS, "text")
+    for name, entry in _map(found.get("controls")).items():
+        failed = _map(entry).get("failed_as_it_must")
+        words = "fails, as it must" if failed is True else "did not fail" if failed is False else UNKNOWN
+        role = "text" if failed is True else "bad"
+        yield f"33 {clean(name, 60)}", (f"  control {clean(name, 60).replace('_', ' ')}", words, CONTROL, role)
+
+
+def interval(value: Any, before: str = "") -> str:
+    """ "2.31 (2.20 to 2.43)"."""
+    told = _map(value)
+    if told.get("mean") is None:
+        return "not measured"
+    words = before + number_of(told["mean"])
+    low, high = told.get("low"), told.get("high")
+    return words if low is None or high is None else f"{words} ({number_of(low)} to {number_of(high)})"
+
+
+def number_of(value: Any) -> str:
+    """A number in words; anything else is unknown."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return UNKNOWN
+    return f"{value:.2f}" if isinstance(value, float) and 0.005 <= abs(value) < 10 else number(float(value))
+
+
+def share_of(value: Any, digits: int = 0) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return UNKNOWN
+    return f"{100 * value:.{digits}f} %"
+
+
+def _is_depth(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,117 @@
+"""What the mock answers about serving and benches, and how its service looks while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from eagle3_backend.control.commands import Command, DryRun, Endpoint, Results, WriteProfile
+from eagle3_backend.control.snapshot import Event, StageView
+from eagle3_backend.findings import warning
+from eagle3_backend.states import RunState
+
+ASKED = (DryRun, Endpoint, Results, WriteProfile)
+
+
+def answer(command: Command, scene: str, wall: float) -> Any:
+    """The answer to one of `ASKED`."""
+    if isinstance(command, DryRun):
+        return _plan(command.through, scene)
+    if isinstance(command, Endpoint):
+        return {"base_url": "http://127.0.0.1:41873/v1", "api_key": "made-up", "port": 41873, "model": "target"}
+    if isinstance(command, WriteProfile):
+        return str(command.path)  # nothing is written: all of this is made up
+    assert isinstance(command, Results)
+    return {"artifacts": _results(command.stage, wall) if scene == "done" else []}
+
+
+def running(view: StageView) -> StageView:
+    """The service at work."""
+    shares = {"acceptance_at_1": 0.62, "acceptance_at_2": 0.41, "acceptance_at_3": 0.28}
+    metrics = {"acceptance_length": 2.31, "drafts": 3120.0, "accepted": 4087.0, "tokens_per_second": 412.0,
+               "requests_running": 3.0, "requests_waiting": 0.0, **shares}  # fmt: skip
+    return replace(view, metrics=metrics, elapsed=723.0, heartbeat_age=1.0, fresh=False, remark="")
+
+
+def events(now: float) -> tuple[Event, ...]:
+    """What its journal has told."""
+    notes = ("Starting the engine on port 41873, process 5120", "Engine: loading weights",
+             "Engine: compiling and warming up", "Engine ready on port 41873 after 46 s",
+             "Serving 'target' on 127.0.0.1:41873")  # fmt: skip
+    told = [Event(now - 723, "serve", "starting", "info", "state", {"state": RunState.STARTING.value})]
+    told += [Event(now - 720 + 10 * place, "serve", text, "info", "note") for place, text in enumerate(notes)]
+    return (*told, Event(now - 676, "serve", "ready", "info", "state", {"state": "ready"}))
+
+
+def _plan(through: str, scene: str) -> dict[str, Any]:
+    from eagle3_backend.engines.launch import plan_server
+    from eagle3_backend.engines.plan import Wishes
+
+    wishes = Wishes(device="cuda", dtype="bfloat16", context=2048)
+    spec = {
+        "stage": "serve",
+        "parameters": {"layout": "flat", "depth": 3},
+        "inputs": {"drafter": "/data/eagle3/qwen3-8b/export/51c0d2e4"},
+        "engine": plan_server("vllm", "/data/eagle3/envs/vllm-51c0/bin/python", wishes),
+    }
+    found = warning("disk_forecast_near", "The disk of the workspace is nearly full after this chain.",
+                    path="host.workspace", expected="at least 5 % free", actual="4 % free",
+                    fix="Delete artifacts that are out of date.")  # fmt: skip
+    findings = [found.to_json()] if scene == "failed" else []
+    return {"script": "", "stages": [spec] if through == "serve" else [], "fresh": [], "findings": findings}
+
+
+def _results(stage: str, wall: float) -> list[dict[str, Any]]:
+    if stage == "diagnose":
+        controls = {"shuffled_d2t": {"acceptance_length": 1.01, "failed_as_it_must": True},
+                    "aux_layers_off_by_one": {"equal_share": 0.53, "failed_as_it_must": True}}  # fmt: skip
+        summary = {"verdict": "engine_runs_the_drafter", "equal_share": 0.9996, "steps": 5213, "controls": controls}
+        return [_artifact("77ad03c1", True, wall - 300, summary, {"bench": "51c0d2e4"})]
+    if stage != "bench":
+        return []
+    newer = _bench(3, (0.62, 0.41, 0.28), (0.34, 0.12, 0.06), 1.37, 64)
+    older = _bench(5, (0.58, 0.35, 0.22, 0.13, 0.08), (0.31, 0.1, 0.05, 0.02, 0.01), 1.22, 128)
+    return [_artifact("51c0d2e4", True, wall - 1200, newer, {}), _artifact("9b1f6a20", False, wall - 90_000, older, {})]
+
+
+def _artifact(
+    fingerprint: str, planned: bool, ended: float, summary: dict[str, Any], inputs: dict[str, str]
+) -> dict[str, Any]:
+    return {"fingerprint": fingerprint, "path": f"/data/eagle3/qwen3-8b/bench/{fingerprint}", "planned": planned,
+            "run": f"qwen3-8b-bench-{fingerprint}", "attempt": 1, "ended": ended, "inputs": inputs,
+            "summary": summary}  # fmt: skip
+
+
+def _bench(
+    depth: int, here: tuple[float, ...], published: tuple[float, ...], speed: float, tokens: int
+) -> dict[str, Any]:
+    shares = {"in_domain": here, "published": published}
+    rows: list[dict[str, Any]] = []
+    for at in range(depth + 1):
+        lengths = {name: 1 + sum(found[:at]) for name, found in shares.items()}
+        rows.append({"depth": at, "acceptance_length": lengths, "acceptance": "estimated",
+                     "speedup_c1": {name: length / (1 + 0.22 * at) for name, length in lengths.items()},
+                     "speed": "estimated"})  # fmt: skip
+    acceptance = {
+        name: {"mean": 1 + sum(found), "low": 0.95 + sum(found), "high": 1.07 + sum(found), "prompts": 48,
+               "steps": 2210, "by_position": list(found), "looping_answers": 0.04,
+               "overlap_13gram": {"prompts": {"share_of_texts": 0.0}, "answers": {"share_of_texts": 0.02}}}
+        for name, found in shares.items()
+    }  # fmt: skip
+    best = max(rows, key=lambda row: row["speedup_c1"]["in_domain"])
+    reason = f"depth {best['depth']} has the highest estimated speed-up (in_domain): {speed:.2f}"
+    return {
+        "acceptance_length": acceptance,
+        "recommended_depth": best["depth"],
+        "recommended_for": "in_domain",
+        "recommended_because": reason,
+        "speedup_c1": {"mean": speed, "low": speed - 0.08, "high": speed + 0.07},
+        "lossless_equal": 24,
+        "lossless_total": 24,
+        "by_depth": rows,
+        "engine": {"name": "vllm", "version": "0.32.0"},
+        "recipe": {"target": "/data/models/Qwen3-8B", "revision": "b968826", "layout": "flat", "depth": depth,
+                   "temperature": 0.0, "max_new_tokens": tokens, "concurrency": 16, "context": 2048,
+                   "dtype": "float32", "prefix_caching": False, "prompt_set_hash": "0c4477ad", "turns": "first",
+                   "speed": "interleaved"},
+    }  # fmt: skip

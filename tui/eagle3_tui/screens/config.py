@@ -1,0 +1,333 @@
+"""The profile as a form: what each key is set to and means, faults beside the values, and what a change would cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from eagle3_backend.control.commands import WriteProfile
+from eagle3_backend.findings import FindingError
+from eagle3_backend.pipeline.stages import STAGES
+from eagle3_tui import profileform
+from eagle3_tui.bindings import bindings
+from eagle3_tui.places import shipped_profiles, user_profiles
+from eagle3_tui.profileform import Form, Value, in_words
+from eagle3_tui.screens.base import PanelScreen
+from eagle3_tui.screens.tables import TableScreen
+from eagle3_tui.text import clean
+from eagle3_tui.widgets.facts import finding_lines, pairs_lines, wrapped
+from eagle3_tui.widgets.logpane import words_of
+from eagle3_tui.widgets.table import Row, Table, TablePane
+
+PLACES = {"host.address", "host.transport", "host.workspace"}
+"""Keys that lead to other artifacts without changing any."""
+
+
+class ConfigScreen(TableScreen):
+    """Edits are kept as texts of the whole file, one for each; nothing is written before the operator saves."""
+
+    BINDINGS = bindings("config")
+    CSS_PATH = "../theme/forms.tcss"
+    context = "config"
+
+    def __init__(self, stage: str = "") -> None:
+        super().__init__(stage)
+        self._form: Form | None = None
+        self._texts: list[str] = []
+        self._only = False
+        self._filter = ""
+        self._turn = asyncio.Lock()
+        self._drawn: tuple[tuple[Any, ...], Table] | None = None
+        self._begun_at = ""
+
+    @property
+    def form(self) -> Form | None:
+        """What is shown; None until the file was read."""
+        return self._form
+
+    def on_mount(self) -> None:
+        before = self.app.screen_stack[-2]
+        if isinstance(before, PanelScreen) and before.stage_chosen:
+            self._begun_at = self._stage
+
+    # Reading and checking, one after the other and never on the loop.
+
+    def refresh_data(self) -> None:
+        """Read the file; edits that are not saved stay."""
+        if self._form is not None and self._form.edits:
+            self.panel.notice("edits are not saved yet; u takes them back", "warn")
+        else:
+            self._work(self._read)
+
+    def _work(self, make: Callable[[], tuple[list[str], Form]]) -> None:
+        self.run_worker(self._take(make), group="profile")
+
+    async def _take(self, make: Callable[[], tuple[list[str], Form]]) -> None:
+        async with self._turn:
+            try:
+                self._texts, self._form = await asyncio.to_thread(make)
+                self.trouble = ""
+            except FindingError as problem:
+                if self._form is None:
+                    self.trouble = words_of(problem)
+                self.panel.notice(words_of(problem), "bad")
+            self.redraw()
+            self._go_to_stage()
+
+    def _read(self) -> tuple[list[str], Form]:
+        path = self.panel.opened.profile
+        text = profileform.read(path)
+        return [text], profileform.form(path, text, text)
+
+    def _changed(self, change: Callable[[str], str]) -> tuple[list[str], Form]:
+        assert self._form is not None
+        text = change(self._texts[-1])
+        return [*self._texts, text], profileform.form(self._form.path, self._form.saved, text)
+
+    def _undone(self) -> tuple[list[str], Form]:
+        assert self._form is not None
+        texts = self._texts[:-1] or self._texts
+        return texts, profileform.form(self._form.path, self._form.saved, texts[-1])
+
+    def _go_to_stage(self) -> None:
+        """Begin where the operator came from, once."""
+        stage, self._begun_at = self._begun_at, ""
+        if stage and self._form is not None:
+            first = next((value.field.path for value in self._form.values if value.field.stage == stage), "")
+            if first:
+                self.query_one(TablePane).mark(first)
+
+    # What is seen.
+
+    def _shown(self) -> list[Value]:
+        words = self._filter.lower().split()
+        values = self._form.values if self._form is not None else ()
+        return [
+            value
+            for value in values
+            if (not self._only or value.changed or value.edited or value.findings)
+            and all(word in f"{value.field.name} {value.field.about}".lower() for word in words)
+        ]
+
+    def table(self) -> Table:
+        drawn = (id(self._form), self._only, self._filter, self.app.size, self.trouble, self.panel.look.ascii_only)
+        if self._drawn is None or self._drawn[0] != drawn:
+            self._drawn = (drawn, self._table())
+        return self._drawn[1]
+
+    def _table(self) -> Table:
+        look, form = self.panel.look, self._form
+        path = form.path if form is not None else self.panel.opened.profile
+        facts = ["Config", clean(path.name, 60)]
+        if form is None:
+            return Table(look.joined(facts), empty=self.trouble or "reading the profile")
+        if form.edits:
+            facts.append(f"{len(form.edits)} not saved")
+        if form.findings:
+            facts.append(f"{len(form.findings)} to correct")
+        facts += ["without defaults"] * self._only + [f"only {self._filter}"] * bool(self._filter)
+        wide = self.app.size.width >= 100
+        heads = (" ", "key", "value", "default", *(("meaning",) if wide else ()))
+        rows = tuple(Row(value.field.path, self._cells(value, wide)) for value in self._shown())
+        notes = tuple(self._notes(form))
+        return Table(look.joined(facts), heads, rows, "no key is like that", notes)
+
+    def _cells(self, value: Value, wide: bool) -> tuple[tuple[str, str], ...]:
+        look = self.panel.look
+        mark, role = (" ", "dim")
+        if value.findings:
+            mark, role = look.severity("error")
+        elif value.edited:
+            mark, role = "*", "accent"
+        elif value.changed:
+            mark, role = look.glyph("dot"), "text"
+        told = "bad" if value.findings else "accent" if value.edited else "text" if value.changed else "dim"
+        default = in_words(value.field.default)
+        cells = ((mark, role), (value.field.name, "text"), (in_words(value.value), told), (default, "dim"))
+        return (*cells, (value.field.about, "dim")) if wide else cells
+
+    def _notes(self, form: Form) -> list[Text]:
+        """What is not saved would do, above the rows."""
+        look = self.panel.look
+        notes = []
+        if self.panel.opened.settings:
+            settings = " ".join(clean(one, 80) for one in self.panel.opened.settings)
+            notes.append(look.line((f" --set counts more than the file: {look.remote(settings)}", "warn")))
+        if form.edits and form.reach is not None:
+            notes.append(look.line((f" Not saved: {self._reach_words(form)}", "warn")))
+        return [*notes, Text("")] if notes else []
+
+    def _reach_words(self, form: Form) -> str:
+        """Which artifacts the edits would put out of date, and which are only not made yet."""
+        if form.reach is None:
+            return "the profile is faulty"
+        if PLACES & {value.field.path for value in form.edits}:
+            return "the work goes on in another place, where what was made there before counts"
+        made = [name for name in form.reach if STAGES[name].makes]
+        fresh = [name for name in made if (view := self.panel.picture.stage(name)) and view.fresh]
+        if fresh:
+            return f"out of date by it: {', '.join(fresh)}"
+        return "nothing that is made goes out of date" if form.reach else "no artifact becomes another"
+
+    def detail(self, key: str, width: int) -> list[Text]:
+        look = self.panel.look
+        value = self._form.value(key) if self._form is not None else None
+        if value is None:
+            return []
+        field = value.field
+        lines: list[Text] = []
+        for finding in value.findings:
+            lines += finding_lines(finding, look, width)
+        if field.about:
+            lines += wrapped(look, clean(field.about, 2000), width)
+        origin = "from the profile" if value.written else "the default"
+        told = [("value", f"{clean(in_words(value.value), 400)}  ({origin})")]
+        told += [("was", clean(in_words(value.saved), 400))] if value.edited else []
+        told += [("default", clean(in_words(field.default), 400))]
+        told += [("may be", ", ".join(field.choices) or field.bound)] if field.choices or field.bound else []
+        told += [("a change", _effect(value))]
+        return [*lines, *pairs_lines(told, look, width)]
+
+    # Keys.
+
+    @property
+    def _value(self) -> Value | None:
+        return self._form.value(self.marked) if self._form is not None else None
+
+    def action_open_row(self) -> None:
+        self.action_edit_value()
+
+    def action_edit_value(self) -> None:
+        value = self._value
+        if value is None or self.panel.refuses_acts("edit"):
+            return
+        field = value.field
+        if field.default is profileform.ABSENT and not field.about:
+            self.panel.notice("this is no key of a profile; D takes it out", "warn")
+            return
+        shown = value.value if isinstance(value.value, str) else in_words(value.value)
+        hint = ", ".join(field.choices) or field.bound or "a value as TOML"
+
+        def then(words: str) -> None:
+            if words != shown:
+                typed = profileform.typed(field, words)
+                self._work(lambda: self._changed(lambda text: profileform.with_value(text, field.path, typed)))
+
+        label = f"{clean(field.name, 40)} = "
+        self.panel.ask_line(label, "" if shown == "-" else shown, then, hint, list(field.choices))
+
+    def action_default_value(self) -> None:
+        value = self._value
+        if value is None or self.panel.refuses_acts("edit"):
+            return
+        if not value.written:
+            self.panel.notice("it is the default already")
+            return
+        path = value.field.path
+        self._work(lambda: self._changed(lambda text: profileform.without(text, path)))
+
+    def action_undo_edit(self) -> None:
+        if len(self._texts) < 2:
+            self.panel.notice("there is no edit to take back")
+        else:
+            self._work(self._undone)
+
+    def action_only_changed(self) -> None:
+        self._only = not self._only
+        self.redraw()
+
+    def action_filter_values(self) -> None:
+        self.panel.ask_line("/", self._filter, self._set_filter, "words of the key or its meaning; empty shows all")
+
+    def _set_filter(self, text: str) -> None:
+        self._filter = text.strip()
+        self.redraw()
+
+    def action_write_profile(self) -> None:
+        form = self._form
+        if form is None or self.panel.refuses_acts("save"):
+            return
+        if form.text == form.saved:
+            self.panel.notice("there is nothing to save")
+            return
+        if form.findings:
+            self.panel.notice(f"cannot save: {clean(form.findings[0].path)}: {words_of(FindingError(*form.findings))}",
+                              "warn")  # fmt: skip
+            return
+        from eagle3_tui.screens.dialogs import ConfirmDialog
+
+        own = _own_path(form.path)
+        names = ", ".join(clean(value.field.name, 60) for value in form.edits[:8])
+        more = len(form.edits) - 8
+        told = self._reach_words(form)
+        words = f"{names}{f' and {more} more' if more > 0 else ''}. {told[0].upper()}{told[1:]}. "
+        words += "What is at work goes on with the values that it was started with. "
+        if own != form.path:
+            words += "A shipped profile stays as it is: the change goes to your own copy of it. "
+        words += f"{clean(own, 300)} is written and opened again."
+        self.app.push_screen(ConfirmDialog("Save the profile", words, "save"), lambda sure: self._save(form, own, sure))
+
+    def _save(self, form: Form, own: Path, sure: bool | None) -> None:
+        if not sure:
+            return
+        copy = own != form.path
+        text = profileform.with_whole_paths(form.text, form.path.parent) if copy else form.text
+
+        def saved(path: object) -> None:
+            self._form = None
+            self.panel.open_profile(Path(str(path)))
+            self._work(self._read_again)
+
+        def refused(problem: BaseException) -> None:
+            from eagle3_tui.screens.dialogs import MessageDialog
+
+            findings = problem.findings if isinstance(problem, FindingError) else ()
+            self.app.push_screen(MessageDialog("Not saved", findings, "" if findings else words_of(problem)))
+
+        self.panel.inquire(WriteProfile(own, text, "" if copy else form.saved), saved, refused)
+
+    def _read_again(self) -> tuple[list[str], Form]:
+        """After saving: the edits that were made can still be taken back."""
+        path = self.panel.opened.profile
+        text = profileform.read(path)
+        return [*self._texts[:-1], text], profileform.form(path, text, text)
+
+    def leave(self) -> None:
+        form = self._form
+        if self._filter:
+            self._set_filter("")
+        elif form is not None and form.text != form.saved:
+            from eagle3_tui.screens.dialogs import ConfirmDialog
+
+            words = f"{len(form.edits)} edits are not saved; w saves them."
+            dialog = ConfirmDialog("Leave the form", words, "leave without saving")
+            self.app.push_screen(dialog, lambda sure: super(ConfigScreen, self).leave() if sure else None)
+        else:
+            super().leave()
+
+
+def _own_path(path: Path) -> Path:
+    """Where edits of a profile go: shipped ones belong to the program."""
+    return user_profiles() / path.name if path.parent.absolute() == shipped_profiles().absolute() else path
+
+
+def _effect(value: Value) -> str:
+    field = value.field
+    if field.path.startswith("host."):
+        return "changes where or how the work is done, not what comes out"
+    if field.stage not in STAGES:
+        return "is refused: this is no key of a profile"
+    if field.quiet and not field.path.startswith("stages.prompts"):
+        return "changes how the work is done, not what comes out"
+    reached = [name for name, stage in STAGES.items() if name == field.stage or field.stage in _reads(name)]
+    more = f" and {len(reached) - 1} stages that read it: {', '.join(reached[1:])}" if len(reached) > 1 else ""
+    return f"makes new {reached[0]}{more}"
+
+
+def _reads(name: str) -> set[str]:
+    """Every stage whose artifact decides that of ``name``."""
+    return {read for direct in STAGES[name].reads for read in (direct, *_reads(direct))}

@@ -1,0 +1,144 @@
+"""What benches of this campaign measured: every figure with what it means, two benches side by side, the diagnosis."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+from rich.text import Text
+
+from eagle3_backend.control.commands import Command, Results
+from eagle3_backend.control.snapshot import Snapshot
+from eagle3_tui.benchfigures import Bench, Figure, figures, not_comparable
+from eagle3_tui.bindings import bindings
+from eagle3_tui.screens.tables import TableScreen
+from eagle3_tui.text import clean
+from eagle3_tui.widgets.facts import pairs_lines, progress_words, state_words, wrapped
+from eagle3_tui.widgets.header import age_words
+from eagle3_tui.widgets.table import Row, Table
+
+
+class ResultsScreen(TableScreen):
+    """The newest bench, and another one beside it where there is one."""
+
+    BINDINGS = bindings("results", "run")
+    CSS_PATH = "../theme/forms.tcss"
+    context = "results"
+
+    def __init__(self, stage: str = "") -> None:
+        super().__init__(stage)
+        self._benches: list[Mapping[str, Any]] = []
+        self._diagnoses: list[Mapping[str, Any]] = []
+        self._other = 1
+        self._answered = False
+        self._known: tuple[Any, ...] = ()
+
+    @property
+    def stage(self) -> str:
+        return "bench"
+
+    def question(self) -> Command:
+        return Results("bench")
+
+    def take(self, answer: object) -> None:
+        self._benches = cast("dict[str, Any]", answer)["artifacts"]
+        self._answered = True
+        self.panel.inquire(Results("diagnose"), self._take_diagnoses, self.panel.refused_by_the_way)
+
+    def _take_diagnoses(self, answer: Mapping[str, Any]) -> None:
+        self._diagnoses = answer["artifacts"]
+        self.redraw()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Ask again when a bench or a diagnosis has ended."""
+        views = [snapshot.stage(name) for name in ("bench", "diagnose")]
+        known = (*((view.run, view.attempt, view.fresh) if view else () for view in views), bool(snapshot.stages))
+        if known != self._known:
+            self._known = known
+            self.refresh_data()
+        super().show(snapshot)
+
+    def on_mount(self) -> None:
+        """The first look at the snapshot asks."""
+
+    def _chosen(self) -> list[Bench]:
+        """The newest one, and the one beside it."""
+        if not self._benches:
+            return []
+        places = [0, *([self._other] if len(self._benches) > 1 else [])]
+        return [_bench(self._benches[place], self._diagnoses) for place in places]
+
+    def table(self) -> Table:
+        look = self.panel.look
+        benches = self._chosen()
+        facts = ["Bench results", f"{len(self._benches)} benches" if len(self._benches) > 1 else ""]
+        title = look.joined([*facts, age_words(self.panel.picture.host, self.panel.monotonic())])
+        if not benches:
+            return Table(title, empty=self._empty(), notes=tuple(self._state()))
+        # Where it is narrow, the detail below says what the marked figure is.
+        wide = self.app.size.width >= (120 if len(benches) > 1 else 100)
+        rows = tuple(_row(figure, look.glyph("warn"), wide) for figure in figures(benches))
+        letters = ("A", "B") if len(benches) > 1 else ("measured",)
+        heads = (" ", "figure", *letters, *(("what it is",) if wide else ()))
+        return Table(title, heads, rows, "", tuple(self._notes(benches)), 12 if wide else 21)
+
+    def _empty(self) -> str:
+        if self.trouble:
+            return self.trouble
+        return "no bench of this campaign is done yet; s runs it" if self._answered else "asking the host"
+
+    def _state(self) -> list[Text]:
+        """What bench does now, while it is at work."""
+        view = self.panel.picture.stage("bench")
+        if view is None or not (view.state.is_active or view.last_state):
+            return []
+        told = state_words(view, self.panel.look, self.panel.monotonic())
+        return [self.panel.look.line(" bench: ", *told, (f"  {progress_words(view)}", "dim")), Text("")]
+
+    def _notes(self, benches: list[Bench]) -> list[Text]:
+        look = self.panel.look
+        notes = self._state()
+        for letter, bench in zip(("A", "B"), benches, strict=False):
+            name = f"{letter}  " if len(benches) > 1 else ""
+            notes.append(look.line((f" {name}{look.remote(bench.title)}", "accent")))
+        if differing := not_comparable(benches):
+            words = f" {look.glyph('warn')} not measured alike: {', '.join(differing)} differ"
+            notes.append(look.line((look.remote(words), "warn")))
+        return [*notes, Text("")]
+
+    def detail(self, key: str, width: int) -> list[Text]:
+        look = self.panel.look
+        benches = self._chosen()
+        figure = next((figure for figure in figures(benches) if figure.key == key), None)
+        if figure is None:
+            return []
+        letters = ("A", "B") if len(benches) > 1 else (figure.name.strip(),)
+        pairs = list(zip(letters, figure.values, strict=False))
+        return [*wrapped(look, figure.means, width), *pairs_lines(pairs, look, width)]
+
+    def action_other_bench(self) -> None:
+        if len(self._benches) < 2:
+            self.panel.notice("there is no other bench")
+            return
+        self._other = self._other % (len(self._benches) - 1) + 1
+        self.redraw()
+
+
+def _row(figure: Figure, mark: str, wide: bool) -> Row:
+    values = tuple((value, figure.role) for value in figure.values)
+    marked = (mark, "warn") if figure.differs else (" ", "dim")
+    return Row(figure.key, (marked, (figure.name, "text"), *values, *(((figure.means, "dim"),) if wide else ())))
+
+
+def _bench(entry: Mapping[str, Any], diagnoses: list[Mapping[str, Any]]) -> Bench:
+    ended = entry.get("ended")
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(ended)) if isinstance(ended, int | float) else "no time told"
+    which = "of the profile as it is" if entry.get("planned") else "of other parameters"
+    found = next((one for one in diagnoses if (one.get("inputs") or {}).get("bench") == entry["fingerprint"]), None)
+    summary = entry.get("summary")
+    return Bench(
+        f"{clean(entry['fingerprint'], 16)}, {when}, {which}",
+        summary if isinstance(summary, Mapping) else {},
+        (found.get("summary") or {}) if found is not None else None,
+    )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
+import shutil
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -302,3 +305,18 @@ def test_what_is_no_file_of_the_directory_is_left_out_and_told(drafter, tmp_path
     left = [finding.actual for finding in conversion.findings if finding.code == "files_left_out"]
     assert left == [["checkpoints", "pytorch_model.bin", "secret"]]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_a_disk_that_fills_while_other_files_are_copied_leaves_nothing(drafter, tmp_path, monkeypatch) -> None:
+    source = drafter()
+    (source / "notes.txt").write_text("notes")
+
+    def full(read, written) -> None:
+        written.write(read.read(2))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with pytest.raises(FindingError) as problem:
+        convert_directory(source, tmp_path / "out", "nested")
+    assert problem.value.findings[-1].code == "file_unwritable"
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]

@@ -10,7 +10,7 @@ import os
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, BinaryIO, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from eagle3_backend.drafter.capabilities import ENGINES
 from eagle3_backend.drafter.checks import embedding_head, files, flags, shapes, tensors, vocabulary
@@ -245,19 +245,28 @@ def _write_config(path: Path, config: Mapping[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
+def _open_other(source: LocalFolder, name: str) -> Optional[BinaryIO]:
+    """A file to copy; None for other weights, and for what lies elsewhere or is not given out."""
+    if any(kind.of([name]) for kind in KINDS):
+        return None
+    try:
+        return source.open(name)
+    except (FindingError, OSError):
+        return None
+
+
 def _copy_others(source: LocalFolder, stage: Path, inventory: Inventory) -> List[Finding]:
     """Files beside config and weights, as they are; what is no file of this directory is told."""
     left_out = []
     for name in source.names():
         if name == CONFIG or name in inventory.files or any(name == kind.index for kind in KINDS):
             continue
-        try:
-            if any(kind.of([name]) for kind in KINDS):
-                raise IsADirectoryError(name)
-            with source.open(name) as read, open(stage / name, "wb") as written:
-                shutil.copyfileobj(read, written)
-        except (FindingError, OSError):
+        read = _open_other(source, name)
+        if read is None:
             left_out.append(name)
+            continue
+        with read, open(stage / name, "wb") as written:
+            shutil.copyfileobj(read, written)
     if not left_out:
         return []
     message = f"Not copied, as they are other weights or no files of this directory: {', '.join(left_out)}."

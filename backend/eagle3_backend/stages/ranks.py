@@ -119,7 +119,8 @@ class Others:
         self._context = context
         self._ending = threading.Event()
         self._processes = [self._start(rank, size, port) for rank in range(1, size)]
-        threading.Thread(target=self._watch, daemon=True).start()
+        self.watcher = threading.Thread(target=self._watch, daemon=True)
+        self.watcher.start()
 
     def _start(self, rank: int, size: int, port: int) -> subprocess.Popen[bytes]:
         variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
@@ -134,8 +135,10 @@ class Others:
             failed += [rank for rank, process in enumerate(self._processes, 1) if (process.returncode or 0) < 0]
             if failed and not self._ending.wait(GRACE):
                 self._context.report(_failed(failed[0]))
-                self._kill()
+                for process in self._processes:
+                    process.kill()
                 os._exit(EXIT_FINDING)
+                return
 
     def end(self, seconds: float) -> None:
         """Wait for the other ranks that long, then end them."""
@@ -147,10 +150,6 @@ class Others:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-    def _kill(self) -> None:
-        for process in self._processes:
-            process.kill()
 
 
 def _failed(rank: int) -> Finding:

@@ -29,7 +29,8 @@ from eagle3_backend.stages.starting_drafter import fresh_config, go_on_from, rea
 from eagle3_backend.stages.store import open_store
 from eagle3_backend.stages.target_head import read_target
 from eagle3_backend.stages.training_data import parts_of, read_data
-from eagle3_backend.stages.training_guards import check_loss, doubts
+from eagle3_backend.stages.training_guards import check_loss, doubts, input_faults
+from eagle3_backend.stages.training_memory import memory_faults
 from eagle3_backend.stages.training_rows import Batch, Conversation, batch_of, shares
 from eagle3_backend.stages.vocab import read_maps
 from eagle3_kernels import Counts, DraftLoss, count, draft_loss, kernel_path, right_rows
@@ -60,9 +61,11 @@ class Trainer:
         self.context = context
         self.ranks = ranks or Ranks()
         self.parameters: TrainParameters = context.parameters
+        self.checkpoints, self.data_name = context.output / "checkpoints", str(context.spec["fingerprint"])
         self.target = read_target(context.inputs["target"])
         self.data = read_data(context.inputs["store"], self.parameters)
         stamp = open_store(context.inputs["store"]).stamp
+        context.refuse(*input_faults(self.target, stamp, context.inputs["vocab"], self.data))
         d2t, _ = read_maps(context.inputs["vocab"])
         self.target_ids = d2t + torch.arange(len(d2t))
         config = fresh_config(self.target.config, stamp.layer_ids, len(d2t), self.parameters)
@@ -99,7 +102,8 @@ class Trainer:
         if reason := kernel_path(self.ranks.device).reason:
             self.context.journal.note(f"Kernels run as plain torch, slower and with more memory: {reason}")
         self.context.refuse(*doubts(facts, self.parameters))
-        found = checkpoints.newest_checkpoint(self._folder, self._data_name, output_parameters(self.parameters))
+        self.context.refuse(*memory_faults(self.drafter, self.target, self.data, self.parameters, self.ranks))
+        found = checkpoints.newest_checkpoint(self.checkpoints, self.data_name, output_parameters(self.parameters))
         if found is None and self.ranks.first:
             self._first_weights()
         elif found:
@@ -112,7 +116,8 @@ class Trainer:
             self.context.journal.note(f"Goes on after step {self.progress.step}.")
         self.target, self.target_ids = self.ranks.place(self.target), self.ranks.place(self.target_ids)
         self.kept_head = self.target.head[self.target_ids].to(self.dtype)
-        self.frozen_head = self.drafter.lm_head.weight.detach().to(self.dtype)
+        own_head = self.drafter.lm_head.weight.detach().to(self.dtype)
+        self.frozen_head = self.kept_head if torch.equal(own_head, self.kept_head) else own_head
 
     def _first_weights(self) -> None:
         conversations = self.data.conversations
@@ -262,26 +267,20 @@ class Trainer:
         names = {weight: name for name, weight in self.drafter.named_parameters()}
         moments = checkpoints.optimizer_tensors(self.optimizers, names)
         path = checkpoints.save_checkpoint(
-            self._folder,
+            self.checkpoints,
             progress,
             self.drafter.state_dict(),
             moments,
-            self._data_name,
+            self.data_name,
             output_parameters(self.parameters),
         )
         self.context.journal.checkpoint(progress.step, str(path))
 
-    @property
-    def _folder(self) -> Path:
-        return self.context.output / "checkpoints"
-
-    @property
-    def _data_name(self) -> str:
-        return str(self.context.spec["fingerprint"])
-
     def write(self, output: Path) -> None:
         """The weights that are kept, float32, and the drafter's canonical config."""
-        if self.parameters.keep == "best" and (best := checkpoints.weights_at(self._folder, self.progress.best_step)):
+        if self.parameters.keep == "best" and (
+            best := checkpoints.weights_at(self.checkpoints, self.progress.best_step)
+        ):
             checkpoints.load_weights(self.drafter, best)
             self.written_step = self.progress.best_step
         save_file(self.drafter.served_weights(), output / WEIGHTS, metadata={"format": "pt"})

@@ -4,18 +4,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from eagle3_backend.drafter.checks.vocabulary import map_findings
 from eagle3_backend.findings import Finding, FindingError, error, warning
+from eagle3_backend.pipeline.artifacts import read_manifest
 from eagle3_backend.pipeline.parameters import TrainParameters
 from eagle3_backend.pipeline.rows import MASK_COVERS_PROMPTS
 from eagle3_backend.pipeline.run_folders import FEW_SAMPLES
+from eagle3_backend.stages.store import Stamp
+from eagle3_backend.stages.target_head import TargetHead
+from eagle3_backend.stages.training_data import Data
 from eagle3_backend.stages.training_rows import Conversation
+from eagle3_backend.stages.vocab import read_maps
 
 LONG_WARMUP = 0.5
 """Share of all steps in which the learning rate rises, from which on the rise is most of the training."""
+STALE_COVERAGE = 0.05
+"""Difference in the share of tokens that a draft vocabulary holds, from which on it is of other conversations."""
+
+
+def input_faults(target: TargetHead, stamp: Stamp, vocab: Path, data: Data) -> Iterator[Finding]:
+    """States and draft vocabulary that belong to another target, or to other conversations, than this training."""
+    facts = {"target": target.facts.get("model"), **target.facts}
+    for name in ("target", "revision", "hidden_size", "tokenizer_hash", "template_hash"):
+        wanted, actual = facts.get(name), getattr(stamp, name)
+        if name in facts and wanted != actual:
+            yield _foreign("store_stamp_mismatch", "hidden states", name, wanted, actual, "Run extract again.")
+    d2t, t2d = read_maps(vocab)
+    if len(t2d) != len(target.head):
+        words = ("draft vocabulary", "size of the target's vocabulary")
+        yield _foreign("vocab_map_stale", *words, len(target.head), len(t2d), "Run vocab again.")
+        return
+    yield from map_findings(d2t.tolist(), t2d.tolist(), len(t2d))
+    recorded = (read_manifest(vocab) or {}).get("summary", {}).get("coverage", {}).get("train")
+    written = torch.cat([row.stored.token_ids[row.stored.loss_mask.bool()] for row in data.conversations])
+    found = float(t2d[written].double().mean())
+    if recorded is not None and abs(found - recorded) > STALE_COVERAGE:
+        words = ("draft vocabulary", "share of the training tokens that it holds")
+        yield _foreign("vocab_map_stale", *words, recorded, round(found, 4), "Run vocab again for these conversations.")
+
+
+def _foreign(code: str, what: str, name: str, wanted: Any, actual: Any, fix: str) -> Finding:
+    message = f"The {what} were made for something else: {name} is {actual} instead of {wanted}."
+    return error(code, message, path=name, expected=wanted, actual=actual, fix=fix)
 
 
 def doubts(facts: dict[str, Any], parameters: TrainParameters) -> Iterator[Finding]:

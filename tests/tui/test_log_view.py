@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eagle3_backend.control.commands import ReadLog
+from eagle3_backend.control.commands import Logs, ReadLog
 from eagle3_backend.control.snapshot import LogView
 from eagle3_backend.runs.loglines import LogLine
 from eagle3_backend.runs.logreader import LogBlock, before
@@ -187,6 +187,35 @@ async def test_a_skipped_part_says_so_and_is_brought(show) -> None:
         await panel.press("L")
         await wait(panel)
         assert "was skipped" in panel.text()
+
+
+async def test_enter_shows_a_line_that_was_cut_in_full(show) -> None:
+    whole = b"{" + b"key, " * 900 + b"last}"
+
+    class Cut(MockSource):
+        def _act(self, command):
+            if isinstance(command, Logs):
+                assert (command.offset, command.length) == (10, len(whole) + 1)
+                return {"data": whole + b"\nnext"}
+            return super()._act(command)
+
+    lines = (LogLine(0, 10, "short"), LogLine(10, 11 + len(whole), whole.decode()[:2000] + "…+2507"))
+    async with show(source=Cut()) as panel:
+        panel.source.snapshot = lambda: replace(panel.app.picture, version=99, log=LogView("train", 2, 99, lines, "g1"))
+        await panel.pass_time(1)
+        await opened(panel)
+        await panel.press("enter")
+        await wait(panel)
+        assert "Line of 4.5 kB" in panel.text() and "{key, key," in panel.text()
+        await panel.press("end")
+        assert "last}" in panel.text() and "next" not in panel.text()
+
+
+async def test_enter_says_when_no_line_was_cut(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        await opened(panel)
+        await panel.press("enter")
+        assert "no line in view was cut" in panel.app.message[0]
 
 
 async def test_a_log_that_began_anew_keeps_the_old_lines_above_a_rule(show) -> None:

@@ -49,6 +49,7 @@ KEYS: tuple[Key, ...] = (
     Key("previous_loud", ("left_curly_bracket",), "log", "Log", "previous error", "to the previous error or warning"),
     Key("next_loud", ("right_curly_bracket",), "log", "Log", "next error", "to the next error or warning"),
     Key("load", ("L",), "log", "Log", "load", "bring the skipped or earlier part from the host"),
+    Key("whole", ("enter",), "log", "Log", "whole", "the marked line, or the first in view that was cut, in full"),
     Key("select", ("V",), "log", "Log", "select", "select lines; y copies them"),
     Key("open_row", ("enter",), "rows", "View", "open", "the marked row in full; on a host: work there", "", 3),
     Key("filter_events", ("slash",), "events", "View", "find", "only events with these words", "", 3),

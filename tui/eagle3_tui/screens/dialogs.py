@@ -253,9 +253,11 @@ class MessageDialog(Dialog[bool]):
     keys = ("message", "dialog")
     severity = "error"
 
-    def __init__(self, heading: str, findings: tuple[Finding, ...] = (), words: str = "") -> None:
+    def __init__(
+        self, heading: str, findings: tuple[Finding, ...] = (), words: str = "", severity: str = "error"
+    ) -> None:
         super().__init__()
-        self.heading = heading
+        self.heading, self.severity = heading, severity
         self._findings = findings
         self._words = words
 

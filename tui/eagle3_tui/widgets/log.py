@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from eagle3_backend.control.commands import FindLogTime, ReadLog
+from eagle3_backend.control.commands import FindLogTime, Logs, ReadLog
 from eagle3_backend.findings import FindingError
 from eagle3_tui.bindings import bindings
-from eagle3_tui.text import clean
+from eagle3_tui.text import clean, size, visible
 from eagle3_tui.widgets.logpane import LogPane, words_of
 from eagle3_tui.widgets.logtext import plain
 
 if TYPE_CHECKING:
     from eagle3_backend.runs.logreader import LogBlock, Matcher
+
+
+WHOLE_BYTES = 64 * 1024
+"""What is shown of one line at most."""
+
+_CUT = re.compile(r"…\+\d+$")
 
 
 class LogTail(LogPane):
@@ -229,6 +236,30 @@ class LogTail(LogPane):
             self.read("before", self.window.start)
         else:
             self.panel.notice("the log is here from its beginning on")
+
+    def action_whole(self) -> None:
+        """Show a line that was cut in full, as far as a dialog can hold it."""
+        lines, top = self.window.lines, self.line_at(self.scroll_offset.y)
+        seen = lines[top : self.line_at(self.scroll_offset.y + self.room.height - 1) + 1]
+        marked = self.window.index_of(self._cursor) if self.chosen is not None else None
+        line = lines[marked] if marked is not None else next((one for one in seen if _CUT.search(one.text)), None)
+        if line is None or line.offset < 0:
+            self.panel.notice("no line in view was cut")
+            return
+        bytes_wanted = min(line.end - line.offset, WHOLE_BYTES)
+
+        def come(answer: dict[str, Any]) -> None:
+            from eagle3_tui.screens.dialogs import MessageDialog
+
+            data = bytes(answer["data"][:bytes_wanted])
+            more = line.end - line.offset - len(data)
+            told = f" …and {size(more)} more" if more > 0 else ""
+            words = visible(data.decode("utf-8", "replace").rstrip("\r\n")) + told
+            heading = f"Line of {size(line.end - line.offset)}"
+            self.app.push_screen(MessageDialog(heading, words=words, severity=""))
+
+        asked = Logs(self.part.stage, self.part.attempt, line.offset, bytes_wanted)
+        self.panel.inquire(asked, come, self.panel.refused_by_the_way)
 
     # Select and copy
 

@@ -2,7 +2,8 @@
 
 An answer is made of the prompt's letters, so it is the same with and without a drafter. Variables change its ways:
 `STAND_IN_DEATH` ends it at that request, `STAND_IN_NO_DRAFTS` lets it never draft, `STAND_IN_SECONDS` slows answers,
-`STAND_IN_TOOK` is the method, depth and aux layers that it says it took.
+`STAND_IN_TOOK` is the method, depth and aux layers that it says it took, `STAND_IN_STRANGER` (a request's number) lets
+another client be served beside that request.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ options = parser.parse_args()
 
 drafts = bool(options.speculative_config) and "STAND_IN_NO_DRAFTS" not in os.environ
 depth = options.speculative_config["num_speculative_tokens"] if options.speculative_config else 0
+told = options.per_request_spec_decode_metrics == "detailed"
 lock = threading.Lock()
 accepted_steps: list[int] = []
-asked = 0
+asked = generated = 0
 
 
 def page() -> str:
+    total = f'vllm:generation_tokens_total{{engine="0"}} {generated}.0'
     if not options.speculative_config:
-        return ""
+        return total + "\n"
     labels = 'engine="0",model_name="target"'
     lines = [
         f"vllm:spec_decode_num_drafts_total{{{labels}}} {len(accepted_steps)}.0",
@@ -42,11 +45,11 @@ def page() -> str:
     for place in range(depth):
         count = sum(accepted > place for accepted in accepted_steps)
         lines.append(f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{{labels},position="{place}"}} {count}.0')
-    return "\n".join([*lines, 'vllm:generation_tokens_total{engine="0"} 100.0', ""])
+    return "\n".join([*lines, total, ""])
 
 
 def answer(text: str, length: int) -> dict[str, object]:
-    global asked
+    global asked, generated
     tokens = [(ord(text[place % len(text)]) * 31 + place * place) % 997 for place in range(length)]
     steps = [token % (depth + 1) for token in tokens[: length // 2]] if drafts else []
     with lock:
@@ -54,13 +57,15 @@ def answer(text: str, length: int) -> dict[str, object]:
         if str(asked) == os.environ.get("STAND_IN_DEATH"):
             print("ERROR 11-29 17:00:00 [core.py:1] RuntimeError: stand-in died unexpectedly", flush=True)
             os._exit(1)
-        accepted_steps.extend(steps)
+        times = 2 if str(asked) == os.environ.get("STAND_IN_STRANGER") else 1
+        accepted_steps.extend(steps * times)
+        generated += length * times
     time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
     return {
         "prompt_token_ids": [1, 2, 3],
         "choices": [{"message": {"content": text[::-1]}, "token_ids": tokens, "finish_reason": "length"}],
         "usage": {"completion_tokens": length},
-        "metrics": {"speculative_decoding": {"per_step_accepted": steps}} if steps else None,
+        "metrics": {"speculative_decoding": {"per_step_accepted": steps}} if steps and told else None,
     }
 
 
@@ -68,10 +73,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         pages = {
             "/version": '{"version": "stand-in"}',
-            "/v1/models": '{"data": [{"id": "target"}]}',
+            "/v1/models": '{"data": [{"id": "target", "max_model_len": 512}]}',
             "/metrics": page(),
         }
-        self.send(200, pages[self.path])
+        self.send(200 if self.path in pages else 404, pages.get(self.path, "{}"))
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

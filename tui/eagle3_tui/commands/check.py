@@ -12,6 +12,7 @@ import typer
 from eagle3_backend.findings import Finding, FindingError, Severity, worst
 from eagle3_tui.commands.campaign import JsonOption, NoInputOption, ProfileOption, choose
 from eagle3_tui.commands.output import OK, REFUSED, Output, clean, command
+from eagle3_tui.commands.running import EndpointOption, KeyOption, check_server
 
 if TYPE_CHECKING:
     from eagle3_tui.commands.models import Model
@@ -26,7 +27,7 @@ class Engine(str, Enum):
 
 
 DrafterArgument = Annotated[
-    str, typer.Argument(metavar="DRAFTER", help="A drafter's directory, its config.json alone, or HOST:PATH.")
+    str | None, typer.Argument(metavar="DRAFTER", help="A drafter's directory, its config.json alone, or HOST:PATH.")
 ]
 TargetOption = Annotated[
     str | None, typer.Option(metavar="T", help="The target's directory or config.json, or HOST:PATH.")
@@ -42,18 +43,28 @@ ContextOption = Annotated[
 
 def check(
     context: typer.Context,
-    drafter: DrafterArgument,
+    drafter: DrafterArgument = None,
     target: TargetOption = None,
     engine: EngineOption = Engine.ALL,
     engine_version: VersionOption = "",
     length: ContextOption = 0,
+    endpoint: EndpointOption = None,
+    key_env: KeyOption = "",
     profile: ProfileOption = None,
     no_input: NoInputOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Whether an engine will read a drafter as it was trained; exit 1 when one will not. Needs no host and no GPU."""
+    """Whether an engine will read a drafter as it was trained; exit 1 when one will not. Needs no host and no GPU.
+
+    With --endpoint it is asked for the engine that runs there, and whether that one drafts.
+    """
     from eagle3_backend.drafter.capabilities import CURRENT, ENGINES
 
+    if endpoint:
+        check_server(choose(context, profile, no_input=no_input), endpoint, drafter, target, key_env, as_json=as_json)
+        return
+    if drafter is None:
+        raise typer.BadParameter("name a drafter, or a server with --endpoint")
     if engine_version and engine is Engine.ALL:
         raise typer.BadParameter("--engine-version needs --engine vllm or --engine sglang")
     with command(as_json) as output:

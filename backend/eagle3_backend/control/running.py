@@ -1,0 +1,178 @@
+"""Judging a server that this product did not start: no profile, no host, no pipeline; a URL and prompt files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from eagle3_backend.drafter import checks
+from eagle3_backend.drafter.inventory import Inventory
+from eagle3_backend.engines.answers import Answer, Prompt, Refusal, ask_all
+from eagle3_backend.engines.metrics import verify_steps
+from eagle3_backend.engines.prompt_sets import evenly, set_hash
+from eagle3_backend.engines.rounds import Round, Rounds, no_drafts, read_round, replay_finding
+from eagle3_backend.findings import Finding, FindingError, error, warning
+from eagle3_backend.pipeline.conversations import read_file
+from eagle3_backend.serving.running_server import Identity, RunningServer
+
+__all__ = ["Drafter", "RunningServer", "Wanted", "bench", "check", "read_prompts"]
+
+SEED, RESAMPLES = 17, 2000
+
+
+@dataclass(frozen=True)
+class Drafter:
+    """What lies in a drafter's directory, and the target's config where it is known."""
+
+    config: Mapping[str, Any]
+    inventory: Inventory | None = None
+    target: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a server is to be measured: prompts at most, tokens of an answer, and requests in flight (of one round)."""
+
+    prompts: int = 40
+    max_new_tokens: int = 64
+    concurrency: int = 8
+
+
+def read_prompts(paths: Sequence[Path], count: int) -> tuple[list[Prompt], list[Finding]]:
+    """``count`` prompts at most, evenly from the files, and what is wrong with their records. Raises FindingError."""
+    prompts: list[Prompt] = []
+    found: list[Finding] = []
+    for path in paths:
+        conversations, bad = read_file(path)
+        prompts += [Prompt(each.id, path.stem, each.turns[0], each.system) for each in conversations]
+        found += bad
+    chosen = evenly(prompts, count, SEED)
+    if not chosen:
+        raise FindingError(
+            *found,
+            error(
+                "prompt_set_empty",
+                "There is no prompt to measure on.",
+                path="prompts",
+                expected="> 0 prompts",
+                actual=0,
+                fix="Name prompt files with --prompts.",
+            ),
+        )
+    return chosen, found
+
+
+def check(server: RunningServer, drafter: Drafter | None) -> dict[str, Any]:
+    """Who the server is, whether it drafts at all (one short completion), and what its release does with the drafter.
+
+    Answer: {"endpoint", "server", "drafts", "findings"}. Raises FindingError.
+    """
+    before = server.scrape()
+    answer = server.chat(Prompt("check", "check", "Count from one to twenty."), 16)
+    if isinstance(answer, Refusal):
+        raise FindingError(error("endpoint_refused", f"A short prompt was refused: {answer.reason}", path="endpoint"))
+    steps = answer.steps.count or verify_steps(server.scrape()) - verify_steps(before)
+    findings = _of_drafter(server.identity, drafter)
+    if not steps:
+        findings.append(no_drafts())
+    return _answer(server, findings, drafts=bool(steps))
+
+
+def bench(
+    server: RunningServer,
+    prompts: Sequence[Prompt],
+    wanted: Wanted,
+    drafter: Drafter | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Any]:
+    """Acceptance of the server as it runs, on these prompts.
+
+    Answer: {"endpoint", "server", "acceptance" or None, "tokens_per_second", "recipe", "findings"}. Raises
+    FindingError.
+    """
+    findings = _of_drafter(server.identity, drafter)
+    rounds: list[Round] = []
+    begin, generated = time.monotonic(), 0
+    for start in range(0, len(prompts), wanted.concurrency):
+        some = prompts[start : start + wanted.concurrency]
+        before = server.scrape()
+        found = {
+            answer.prompt: answer
+            for answer in ask_all(partial(server.chat, max_new_tokens=wanted.max_new_tokens), some, len(some))
+        }
+        # In the order of the prompts, whoever came first: the interval is then the same each time.
+        answers = [answer for answer in map(found.get, some) if isinstance(answer, Answer)]
+        findings += [_refused(answer) for answer in found.values() if isinstance(answer, Refusal)]
+        rounds.append(read_round(before, server.scrape(), answers))
+        generated += sum(answer.generated for answer in answers)
+        progress(start + len(some), len(prompts))
+    measured = Rounds(rounds, server.identity.depth)
+    if measured.answers:
+        identity = server.identity
+        findings += [*measured.findings(), replay_finding(measured.answers, identity.engine, identity.dtype)]
+    figures = measured.figures(RESAMPLES, SEED)
+    recipe = {
+        "temperature": 0.0,
+        "max_new_tokens": wanted.max_new_tokens,
+        "concurrency": wanted.concurrency,
+        "prompts": len(measured.answers),
+        "prompt_set_hash": set_hash({"published": prompts}),
+        "turns": "first",
+    }
+    speed = round(generated / (time.monotonic() - begin), 1)
+    return _answer(server, findings, acceptance=figures, tokens_per_second=speed, recipe=recipe)
+
+
+def _answer(server: RunningServer, findings: Sequence[Finding], **values: Any) -> dict[str, Any]:
+    told = [finding.to_json() for finding in findings]
+    return {"endpoint": server.url, "server": asdict(server.identity), **values, "findings": told}
+
+
+def _of_drafter(identity: Identity, drafter: Drafter | None) -> list[Finding]:
+    """What this release does with the drafter, and whether the server drafts by the method that a drafter needs."""
+    if drafter is None:
+        return []
+    found: list[Finding] = []
+    if identity.method not in (None, "eagle3"):
+        found.append(
+            error(
+                "spec_algorithm_mismatch",
+                f"The server drafts with {str(identity.method).upper()}, which is not for an EAGLE-3 drafter.",
+                path="endpoint",
+                expected="eagle3",
+                actual=identity.method,
+                fix="Start it with --speculative-algorithm EAGLE3; other kinds of drafters are measured without DIR.",
+            )
+        )
+    try:
+        found += checks.check(
+            drafter.config,
+            identity.engine,
+            version=identity.version.partition("+")[0],
+            target=drafter.target,
+            inventory=drafter.inventory,
+            context=identity.context,
+        )
+    except ValueError:
+        found.append(
+            warning(
+                "engine_version_unread",
+                f"The version '{identity.version}' could not be read: the drafter was not judged against it.",
+                path="endpoint",
+                actual=identity.version,
+            )
+        )
+    return found
+
+
+def _refused(refusal: Refusal) -> Finding:
+    return warning(
+        "prompt_refused",
+        f"The server refused a prompt, which is left out: {refusal.reason[:400]}",
+        path=f"{refusal.prompt.source}:{refusal.prompt.id}",
+        fix="Leave out prompts that are longer than its context.",
+    )

@@ -1,0 +1,147 @@
+"""`bench --endpoint` and `check --endpoint`: a server that this product did not start, and a drafter's directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eagle3_backend.findings import Finding, FindingError, Severity, error, worst
+from eagle3_tui.commands.campaign import Choice, JsonOption, NoInputOption, ProfileOption, choose
+from eagle3_tui.commands.output import OK, REFUSED, Output, clean, command
+
+if TYPE_CHECKING:
+    from eagle3_backend.control.running import Drafter, RunningServer
+
+EndpointOption = Annotated[
+    str | None,
+    typer.Option("--endpoint", metavar="URL", help="A running vLLM or SGLang server, such as http://127.0.0.1:8000."),
+]
+KeyOption = Annotated[
+    str, typer.Option("--key-env", metavar="NAME", help="The variable that holds the server's API key.")
+]
+ModelOption = Annotated[
+    str, typer.Option("--model", metavar="NAME", help="The model to ask, where the server has several.")
+]
+PromptsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--prompts", metavar="FILE", help="Prompt file; repeatable. Else the profile's published prompts."),
+]
+DrafterOption = Annotated[
+    str | None, typer.Option("--drafter", metavar="DIR", help="The drafter's directory, to be judged beside.")
+]
+TargetOption = Annotated[str | None, typer.Option("--target", metavar="DIR", help="The target's directory.")]
+
+
+def bench(
+    context: typer.Context,
+    endpoint: EndpointOption = None,
+    drafter: DrafterOption = None,
+    target: TargetOption = None,
+    prompts: PromptsOption = None,
+    count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="Prompts, at most.")] = 40,
+    tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, metavar="N", help="Tokens of an answer.")] = 64,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, metavar="N", help="Requests in flight.")] = 8,
+    model: ModelOption = "",
+    key_env: KeyOption = "",
+    profile: ProfileOption = None,
+    no_input: NoInputOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the acceptance of a server that already runs, greedily and without a pipeline; nothing is started."""
+    if not endpoint:
+        raise typer.BadParameter("--endpoint URL is needed; a campaign's own bench: eagle3-tui run --through bench")
+    choice = choose(context, profile, no_input=no_input)
+    with command(as_json) as output:
+        from eagle3_backend.control import running
+
+        chosen, found = running.read_prompts(prompts or _published(choice), count)
+        output.findings(found)
+        server = _server(endpoint, key_env, model)
+        output.say(_greeting(server))
+        answer = running.bench(
+            server,
+            chosen,
+            running.Wanted(count, tokens, concurrency),
+            open_drafter(choice, output, drafter, target),
+            lambda done, total: output.say(f"{done} of {total} prompts"),
+        )
+        _end(output, answer, _bench_text(answer))
+
+
+def check_server(
+    choice: Choice, endpoint: str, drafter: str | None, target: str | None, key_env: str, *, as_json: bool
+) -> None:
+    """`check --endpoint`: who the server is, whether it drafts, and what its release does with the drafter."""
+    with command(as_json) as output:
+        from eagle3_backend.control import running
+
+        server = _server(endpoint, key_env, "")
+        answer = running.check(server, open_drafter(choice, output, drafter, target))
+        text = f"{_greeting(server)}\ndrafts         {'yes' if answer['drafts'] else 'no'}"
+        _end(output, answer, text)
+
+
+def open_drafter(choice: Choice, output: Output, drafter: str | None, target: str | None) -> Drafter | None:
+    """The directory that is judged beside the server. Raises FindingError."""
+    if drafter is None:
+        return None
+    from eagle3_backend.control.running import Drafter
+    from eagle3_tui.commands.models import open_models
+
+    models = open_models(choice, output, drafter, *([target] if target else []))
+    output.findings([finding for model in models for finding in model.findings])
+    return Drafter(models[0].config, models[0].inventory, models[1].config if target else None)
+
+
+def _published(choice: Choice) -> list[Path]:
+    """The profile's prompt files that no training sees."""
+    profile = choice.load()
+    names: tuple[str, ...] = getattr(profile.parameters["prompts"], "published")  # noqa: B009
+    return [profile.path.parent / Path(name).expanduser() for name in names]
+
+
+def _server(endpoint: str, key_env: str, model: str) -> RunningServer:
+    from eagle3_backend.control.running import RunningServer
+
+    if key_env and not os.environ.get(key_env):
+        raise FindingError(
+            error(
+                "key_variable_empty",
+                f"The variable {key_env} holds no key.",
+                path="--key-env",
+                actual=key_env,
+                fix=f"export {key_env}=...",
+            )
+        )
+    return RunningServer(endpoint, os.environ.get(key_env, "") if key_env else "", model)
+
+
+def _greeting(server: RunningServer) -> str:
+    told = server.identity
+    return clean(f"{told.engine} {told.version} at {server.url}, model {told.model}")
+
+
+def _bench_text(answer: dict[str, Any]) -> str:
+    figures = answer["acceptance"]
+    if figures is None:
+        return ""
+    places = " ".join(f"{rate:.3f}" for rate in figures["by_position"]) or "not told by this engine"
+    return "\n".join(
+        (
+            f"length         {figures['mean']:.3f}  ({figures['low']:.3f} to {figures['high']:.3f} over "
+            f"{figures['over']}, {figures['steps']} verify steps, depth {figures['depth']})",
+            "               tokens a verify step with the target's own; 1.00: nothing accepted",
+            f"by position    {places}",
+            f"tokens/s       {answer['tokens_per_second']:.1f} at {answer['recipe']['concurrency']} requests in flight",
+        )
+    )
+
+
+def _end(output: Output, answer: dict[str, Any], text: str) -> None:
+    findings = [Finding.from_json(entry) for entry in answer["findings"]]
+    output.findings(findings)
+    output.give(answer, text)
+    raise typer.Exit(REFUSED if worst(findings) is Severity.ERROR else OK)

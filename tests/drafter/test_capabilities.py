@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from eagle3_backend.drafter import capabilities
@@ -69,3 +71,15 @@ def test_every_support_names_releases_that_exist_in_order() -> None:
             support = capability.of(engine)
             if support is not None and support.since:
                 assert Version(capabilities.OLDEST[engine]) < Version(support.since) <= Version(CURRENT[engine])
+
+
+def test_every_change_between_releases_is_asked_for_by_a_check() -> None:
+    """A row that says since or until, and that no check asks for, would be known and not told."""
+    room = Path(capabilities.__file__).parent
+    asked = "".join(path.read_text(encoding="utf-8") for path in room.glob("checks/*.py"))
+    changing = [
+        row.name
+        for row in capabilities.CAPABILITIES
+        if any(support and (support.since or support.until) for support in (row.vllm, row.sglang))
+    ]
+    assert [name for name in changing if f'"{name}"' not in asked] == []

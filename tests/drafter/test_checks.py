@@ -162,6 +162,26 @@ class TestReleases:
         assert [(finding.code, finding.severity) for finding in findings] == [("engine_version_unread", Severity.INFO)]
 
 
+class TestIdsUnderEagleConfigAlone:
+    """Taken as they are by vLLM until its second model runner, which does not look there."""
+
+    @pytest.mark.parametrize(("version", "second"), [("0.28.0", False), ("0.32.0", True)])
+    def test_they_mean_one_thing_on_vllm_and_another_on_sglang(self, told, make, version, second):
+        checkpoint = make(aux_layers=(3, 6, 8))
+        del checkpoint.config[IDS]
+        message = told(checkpoint, "vllm", version)["aux_layers_missing"].message
+        assert ("V2" in message) == second
+        assert "takes [2, 5, 7] as they are" in message and "[3, 6, 8]" in message
+
+    def test_a_list_that_both_read_alike_is_right_while_vllm_looks_there(self, told, make, drafters):
+        target = {**drafters.TARGET, "architectures": ["DeepseekV3ForCausalLM"]}
+        checkpoint = make(aux_layers=(3, 6, 8))
+        del checkpoint.config[IDS]
+        checkpoint.config["eagle_config"][IDS] = [3, 6, 8]
+        assert told(checkpoint, "vllm", "0.28.0", target=target) == {}
+        assert set(told(checkpoint, "vllm", target=target)) == {"aux_layers_missing"}
+
+
 class TestWhatVllmStopsAt:
     """Confirmed with the classes of vLLM 0.32.0 itself."""
 

@@ -42,7 +42,7 @@ def _vllm(subject: Subject) -> Iterator[Finding]:
     findings = list(_judge(inner, layers, NESTED_IDS, inner))
     yield from findings
     if not findings and layers and inner != usual:
-        yield _only_for_others(subject, inner, usual)
+        yield from _only_for_others(subject, inner, usual)
 
 
 def _sglang(subject: Subject) -> Iterator[Finding]:
@@ -154,12 +154,19 @@ def _missing(subject: Subject, path: str, captured: Sequence[int], expected: Any
     )
 
 
-def _only_for_others(subject: Subject, inner: Tuple[int, ...], usual: Tuple[int, ...]) -> Finding:
+def _only_for_others(subject: Subject, inner: Tuple[int, ...], usual: Tuple[int, ...]) -> Iterator[Finding]:
+    """A list under ``eagle_config`` alone, which is usually written for SGLang, whose counting is another."""
     read = from_sglang(inner, _architecture(subject), _layers(subject))
-    return warning(
+    if not subject.can("eagle_config_ids"):
+        vllm = f"vLLM's V2 model runner does not look there and captures {list(usual)}, its V1 runner takes "
+    elif read != inner:
+        vllm = f"{subject.release} takes "
+    else:
+        return
+    yield warning(
         "aux_layers_missing",
-        f"The ids stand under eagle_config alone: vLLM's V2 model runner does not look there and captures "
-        f"{list(usual)}, its V1 runner takes {list(inner)} as they are; SGLang reads them as the streams {list(read)}.",
+        f"The ids stand under eagle_config alone: {vllm}{list(inner)} as they are; SGLang reads them as the streams "
+        f"{list(read)}.",
         path=IDS,
         expected=list(read),
         fix=f"Write {IDS} at the top level in vLLM's counting; converting to the flat layout does.",

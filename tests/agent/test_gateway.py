@@ -231,10 +231,16 @@ def test_a_splitter_holds_no_more_than_a_frame():
 
 
 def test_processes_are_told_with_owner_and_attempt(gateway, stages):
-    spec = stages.spec("a", "print('up', flush=True); time.sleep(600)", stage="train")
+    # As engines do: a worker without the environment that it inherited.
+    worker = "import subprocess; subprocess.Popen(['sleep', '600'], env={}); print('up', flush=True); time.sleep(600)"
+    spec = stages.spec("a", worker, stage="train")
     gateway.start(spec)
     gateway.wait_for(spec["run"], "running")
+    deadline = time.monotonic() + 30
     listed = gateway.request("processes")["processes"]
+    while not any(entry["command"] == "sleep 600" and entry["run"] for entry in listed):
+        assert time.monotonic() < deadline
+        listed = gateway.request("processes")["processes"]
     ours = [entry for entry in listed if entry["run"] == spec["run"]]
     assert ours and all(entry["attempt"] == 1 and entry["memory"] > 0 and entry["user"] for entry in ours)
     gateway.request("stop", run=spec["run"], attempt=1)

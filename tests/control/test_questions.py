@@ -107,6 +107,7 @@ def test_another_host_gets_a_copy_of_the_profile(campaign, tmp_path):
     text = (tmp_path / "profiles" / "gpu-box-7.toml").read_text()
     assert path == str(tmp_path / "profiles" / "gpu-box-7.toml") and text.startswith("# mine\n")
     assert tomllib.loads(text)["host"]["address"] == "gpu box/7"
+    assert tomllib.loads(text)["stages"]["prompts"]["files"] == [str(campaign.root / "prompts.jsonl")]
     with pytest.raises(FindingError) as refused:
         campaign.ask(control, AddHost("gpu box/7", tmp_path / "profiles"))
     assert refused.value.findings[0].code == "profile_exists"

@@ -36,6 +36,7 @@ class Usage:
                     found.append(_describe(process, gpus.get(process.pid, set())))
             except (psutil.Error, OSError):
                 continue
+        _inherit(found)
         found.sort(key=lambda entry: (not entry["gpus"], not entry["run"], -entry["memory"]))
         return found[:LISTED]
 
@@ -66,6 +67,18 @@ def _describe(process: psutil.Process, gpus: Set[int]) -> Dict[str, Any]:
         "run": run if attempt.isdigit() else "",
         "attempt": int(attempt) if attempt.isdigit() else 0,
     }
+
+
+def _inherit(found: List[Dict[str, Any]]) -> None:
+    """Workers that wrote over their own environment belong to the attempt of the process that began them."""
+    known = {entry["pid"]: entry for entry in found}
+    parents = {process.pid: process.parent for process in processes.table().values()}
+    for entry in found:
+        pid = parents.get(entry["pid"], 0)
+        while pid in known and not known[pid]["run"]:
+            pid = parents.get(pid, 0)
+        if not entry["run"] and pid in known:
+            entry["run"], entry["attempt"] = known[pid]["run"], known[pid]["attempt"]
 
 
 def _attempt_of(process: psutil.Process) -> Path:

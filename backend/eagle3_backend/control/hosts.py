@@ -73,6 +73,11 @@ def add(profile: Path, name: str, folder: Path) -> str:
     for key in ("transport", "user", "port", "jump", "identity"):
         host.pop(key, None)
     host["address"] = name
+    prompts = document.get("stages", {}).get("prompts", {})
+    for kind in ("files", "published"):
+        if kind in prompts:
+            # They are relative to their profile, and this one lies elsewhere.
+            prompts[kind] = [str(profile.parent / Path(entry).expanduser()) for entry in prompts[kind]]
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(tomlkit.dumps(document), encoding="utf-8")
     return str(path)

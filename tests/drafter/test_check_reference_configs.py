@@ -77,7 +77,11 @@ REVIEWED: dict[str, tuple[str, str, str]] = {
     "specforge-qwen3-235b-a22b-eagle3": ("qwen3-235b-a22b", "aux_layers_offset", ""),
     "specforge-qwen3-next-80b-a3b-eagle3": ("", NO_IDS, NO_IDS),
     "specforge-qwq-32b-eagle3": ("", NO_IDS, NO_IDS),
-    "torchspec-kimi_k25_eagle3_moe": ("kimi-k2-instruct", f"aux_layers_offset {OLD_TABLE}", OLD_TABLE),
+    "torchspec-kimi_k25_eagle3_moe": (
+        "kimi-k2-instruct",
+        f"aux_layers_offset {OLD_TABLE} experts_unsupported",
+        f"{OLD_TABLE} experts_unsupported",
+    ),
 }
 
 

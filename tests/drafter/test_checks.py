@@ -162,6 +162,16 @@ class TestReleases:
         assert [(finding.code, finding.severity) for finding in findings] == [("engine_version_unread", Severity.INFO)]
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_mixture_of_experts_is_not_what_engines_build(told, make, engine):
+    checkpoint = make()
+    checkpoint.config.update(use_moe=True, n_routed_experts=8)
+    (finding,) = told(checkpoint, engine).values()
+    assert (finding.code, finding.path) == ("experts_unsupported", "use_moe")
+    checkpoint.config["use_moe"] = False
+    assert told(checkpoint, engine) == {}
+
+
 class TestIdsUnderEagleConfigAlone:
     """Taken as they are by vLLM until its second model runner, which does not look there."""
 

@@ -164,6 +164,7 @@ _SHAPES = tuple(
         ("qk_nope_head_dim", {}),
         ("qk_rope_head_dim", {}),
         ("v_head_dim", {}),
+        ("use_moe", {"default": constant(False)}),
         ("n_routed_experts", {}),
         ("n_shared_experts", {}),
         ("moe_intermediate_size", {}),
@@ -239,7 +240,7 @@ FIELDS: Tuple[Field, ...] = (
     *(_layer("Training", name, note=TRAINING)
       for name in ("router_aux_loss_coef", "output_router_logits", "train_router")),
     *(_layer("Training", name, note="written by the trainer; neither engine reads it")
-      for name in ("target_model_type", "modal_type", "num_eagle_features", "decoder_sparse_step", "use_moe")),
+      for name in ("target_model_type", "modal_type", "num_eagle_features", "decoder_sparse_step")),
     _top("Training", "embed_requires_grad", note=TRAINING, default=constant(False)),
     *(_eagle("Training", name, note=MODEL_OPTIMIZER, default=constant(value))
       for name, value in (("use_input_layernorm_in_first_layer", True), ("use_last_layernorm", True),

@@ -55,6 +55,7 @@ CHECKS: Tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     architecture.check_layer_count,
     architecture.check_latent_attention,
     architecture.check_activation,
+    architecture.check_experts,
     architecture.check_window,
     shapes.check_heads,
     shapes.check_head_dim,

@@ -193,6 +193,20 @@ def check_activation(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def check_experts(subject: Subject) -> Iterator[Finding]:
+    """Every drafter class builds a dense MLP (vllm `models/deepseek_eagle3.py`, sglang `models/kimi_k25_eagle3.py`)."""
+    if subject.layer.get("use_moe") is True and subject.drafter_class is not None:
+        yield error(
+            "experts_unsupported",
+            f"The drafter's MLP is a mixture of experts; {subject.release} builds a dense one of intermediate_size in "
+            "its place and has no use for the experts' weights.",
+            path=subject.layer_path("use_moe"),
+            expected=False,
+            actual=True,
+            fix="Write false if the weights are dense; else train a drafter with a dense MLP.",
+        )
+
+
 def check_window(subject: Subject) -> Iterator[Finding]:
     """A drafter trained on a window of attention accepts less without it."""
     sizes = sorted({window for window in subject.drafter.windows if window})

@@ -187,6 +187,20 @@ async def test_only_what_is_no_default_can_be_shown(show, profile) -> None:
         assert sum("host." in line for line in shown) == 1
 
 
+async def test_the_filter_goes_by_names_first_and_hides_no_fault(show, profile) -> None:
+    async with show("train", (120, 40)) as panel:
+        await form(panel, profile)
+        await edit(panel, "box")
+        await find(panel, "jump")
+        assert "host.jump" in panel.text() and "host.address" not in panel.text()
+        await find(panel, "train.epochs")
+        await edit(panel, "none")
+        await find(panel, "own python code")
+        told = panel.text()
+        assert "target.trust_remote_code" in told, "its meaning has the words"
+        assert "train.epochs" in told and "host.jump" not in told
+
+
 async def test_a_form_to_look_at_only_takes_no_edit(show, profile) -> None:
     async with show("train", (120, 40), readonly=True) as panel:
         await form(panel, profile)

@@ -162,3 +162,9 @@ def test_what_is_no_toml_is_told(tmp_path):
         with pytest.raises(FindingError) as problem:
             profileform.read(tmp_path / "a.toml")
         assert problem.value.findings[0].code == "profile_unreadable"
+
+
+def test_a_fault_of_a_table_stands_beside_all_of_its_keys():
+    text = TEXT + '[environments.vllm]\nset = ""\n'
+    beside = [value.field.path for value in form(PATH, TEXT, text).values if value.findings]
+    assert beside == ["environments.vllm.python", "environments.vllm.set"]

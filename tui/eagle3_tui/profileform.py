@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
@@ -108,15 +108,16 @@ def form(path: Path, saved: str, text: str) -> Form:
     reach = tuple(name for name in prints if prints[name] != after[name]) if prints and after else None
     known = {field.path: field for field in (*_tables(), *_environments(data, before), *_parameters())}
     for finding in findings:
-        if finding.path not in known:
+        if not _beside(finding.path, known):
             known[finding.path] = Field(finding.path, ABSENT, "")
+    beside = [(finding, _beside(finding.path, known)) for finding in findings]
     told = [
         Value(
             field,
             _at(data, path_, field.default),
             _at(data, path_, ABSENT) is not ABSENT,
             _at(before, path_, field.default),
-            tuple(one for one in findings if one.path == path_),
+            tuple(one for one, paths in beside if path_ in paths),
         )
         for path_, field in known.items()
     ]
@@ -139,6 +140,11 @@ def _outcome(path: Path, text: str) -> tuple[tuple[Finding, ...], Mapping[str, s
     uploads = {kind: [Upload(name, name) for name in getattr(prompts, kind)] for kind in ("files", "published")}
     plan = plan_campaign(profile.campaign, "/", profile.parameters, uploads)
     return (), {name: planned.fingerprint for name, planned in plan.stages.items()}
+
+
+def _beside(path: str, known: Collection[str]) -> tuple[str, ...]:
+    """The keys beside which a finding stands: its own, or all of its table."""
+    return (path,) if path in known else tuple(one for one in known if one.startswith(f"{path}."))
 
 
 def in_words(value: Any) -> str:

@@ -175,4 +175,4 @@ def _counts(metrics: Mapping[str, float]) -> str:
 def age(since: float, now: float) -> str:
     """How old a plan is, in minutes: nothing on a screen has to move for less."""
     minutes = int(now - since) // 60
-    return f"planned {span(60.0 * minutes)} ago" if minutes else "as planned now"
+    return f"planned {span(60.0 * minutes)} ago" if minutes else ""

@@ -104,14 +104,16 @@ class ConfigScreen(TableScreen):
     # What is seen.
 
     def _shown(self) -> list[Value]:
-        words = self._filter.lower().split()
+        """What the filter leaves: by names, else by meanings. What has to be corrected is always there."""
         values = self._form.values if self._form is not None else ()
-        return [
-            value
-            for value in values
-            if (not self._only or value.changed or value.edited or value.findings)
-            and all(word in f"{value.field.name} {value.field.about}".lower() for word in words)
-        ]
+        if self._only:
+            values = tuple(value for value in values if value.changed or value.edited or value.findings)
+        words = self._filter.lower().split()
+        named = {value.field.path for value in values if _has(value.field.name, words)}
+        named = named or {
+            value.field.path for value in values if _has(f"{value.field.name} {value.field.about}", words)
+        }
+        return [value for value in values if value.field.path in named or (words and value.findings)]
 
     def table(self) -> Table:
         drawn = (id(self._form), self._only, self._filter, self.app.size, self.trouble, self.panel.look.ascii_only)
@@ -308,6 +310,10 @@ class ConfigScreen(TableScreen):
             self.app.push_screen(dialog, lambda sure: super(ConfigScreen, self).leave() if sure else None)
         else:
             super().leave()
+
+
+def _has(text: str, words: list[str]) -> bool:
+    return all(word in text.lower() for word in words)
 
 
 def _own_path(path: Path) -> Path:

@@ -62,6 +62,15 @@ def test_parts_of_a_batch_keep_its_order_and_lose_nothing(attempt, training_inpu
         assert [entry for part in parts for entry in part] == entries
 
 
+def test_a_batch_goes_to_the_device_of_its_rank_with_all_its_tensors(attempt, training_inputs) -> None:
+    entries = train.Trainer(attempt("train", training_inputs, **SMALL)).data.conversations
+    batch = train.batch_of(entries)
+    placed = train.Ranks(device=torch.device("meta")).place(batch)
+    tensors = [value for value in (*vars(placed).values(), *vars(placed.rows).values()) if hasattr(value, "device")]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+    assert (placed.lengths, placed.rows.documents) == (batch.lengths, batch.rows.documents)
+
+
 def test_a_step_in_parts_or_over_two_processes_is_the_whole_step(attempt, training_inputs, monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     whole = attempt("train", training_inputs, **SMALL)
@@ -129,6 +138,18 @@ def test_changed_parameters_are_shown_and_not_gone_on_with(attempt, training_inp
         {"epochs": 1, "learning_rate": 0.01},
         {"epochs": 2, "learning_rate": 0.02},
     )
+
+
+def test_a_training_that_was_left_with_other_parameters_is_told(attempt, training_inputs) -> None:
+    context = attempt("train", training_inputs, **SMALL)
+    context.ask_to_leave()
+    with pytest.raises(train.Stopped):
+        train.run(context)
+    context.output.rename(context.output.with_name("left"))
+    other = attempt("train", training_inputs, **SMALL, ttt_steps=2)
+    train.Trainer(other).begin()
+    (told,) = (line for line in other.lines("finding") if line["code"] == "resume_parameters_changed")
+    assert (told["severity"], told["expected"], told["actual"]) == ("warning", {"ttt_steps": 3}, {"ttt_steps": 2})
 
 
 def test_a_checkpoint_of_another_shape_is_refused(attempt, training_inputs) -> None:

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from eagle3_backend.findings import FindingError, error
+from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.pipeline.artifacts import MANIFEST, hash_file, write_json
 
 WEIGHTS = "drafter.safetensors"
@@ -98,22 +98,52 @@ def newest_checkpoint(
 
 def _refuse_changes(path: Path, used: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Nothing of a training may change half-way: its schedule and its order were decided at its start."""
-    # What JSON made a list of was a tuple.
-    wanted = json.loads(json.dumps(wanted))
-    changed = sorted(name for name in used.keys() & wanted.keys() if used[name] != wanted[name])
-    if not changed:
-        return
-    words = ", ".join(f"{name} {used[name]} -> {wanted[name]}" for name in changed)
-    raise FindingError(
-        error(
-            "resume_parameters_changed",
-            f"{path.name} was trained with other parameters: {words}.",
-            path=str(path / STATE),
-            expected={name: used[name] for name in changed},
-            actual={name: wanted[name] for name in changed},
-            fix="Set them back to go on, or begin a new attempt with --restart.",
+    changed = _changes(used, wanted)
+    if changed:
+        raise FindingError(
+            error(
+                "resume_parameters_changed",
+                f"{path.name} was trained with other parameters: {_words(changed)}.",
+                path=str(path / STATE),
+                expected={name: old for name, (old, _) in changed.items()},
+                actual={name: new for name, (_, new) in changed.items()},
+                fix="Set them back to go on, or begin a new attempt with --restart.",
+            )
         )
+
+
+def left_beside(output: Path, parameters: Mapping[str, Any]) -> Finding | None:
+    """A warning where another training of this campaign was left half-way with other parameters: they name another
+    artifact, so that a changed parameter means a training from the first step."""
+    newest: tuple[int, Path, dict[str, Any]] | None = None
+    for state in output.parent.glob("*/checkpoints/step-*/" + STATE):
+        folder = state.parents[2]
+        if folder != output and ".old-" not in folder.name and not (folder / MANIFEST).exists():
+            found = _json(state)
+            changed = _changes(found.get("parameters") or {}, parameters)
+            if changed and (newest is None or found["step"] > newest[0]):
+                newest = found["step"], folder, changed
+    if newest is None:
+        return None
+    step, folder, changed = newest
+    return warning(
+        "resume_parameters_changed",
+        f"A training was left after step {step}, with other parameters: {_words(changed)}. This one begins anew.",
+        path=str(folder),
+        expected={name: old for name, (old, _) in changed.items()},
+        actual={name: new for name, (_, new) in changed.items()},
+        fix="To go on with that one, stop this run and set the parameters back.",
     )
+
+
+def _changes(used: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """{name: (old, new)} of what differs; JSON knows no tuples."""
+    plain = json.loads(json.dumps(wanted))
+    return {name: (used[name], plain[name]) for name in sorted(used.keys() & plain.keys()) if used[name] != plain[name]}
+
+
+def _words(changed: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in changed.items())
 
 
 def weights_at(directory: Path, step: int) -> dict[str, Tensor] | None:

@@ -121,6 +121,8 @@ class Trainer:
 
     def _first_weights(self) -> None:
         conversations = self.data.conversations
+        if left := checkpoints.left_beside(self.context.output, output_parameters(self.parameters)):
+            self.context.report(left)
         if self.start is None:
             initialise(self.drafter, self.target, self.target_ids, conversations, self.parameters.seed)
         elif not go_on_from(self.drafter, self.start, conversations):
@@ -145,9 +147,8 @@ class Trainer:
         measured = step % MEASURE_EVERY == 0
         depth = self.parameters.ttt_steps if measured else self._depth(step)
         conversations = [entry.cut(depth) for entry in conversations]
-        rate = self.parameters.learning_rate * schedule(
-            step, self.total, self.parameters.warmup, self.parameters.schedule
-        )
+        share = schedule(step, self.total, self.parameters.warmup, self.parameters.schedule)
+        rate = self.parameters.learning_rate * share
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = rate

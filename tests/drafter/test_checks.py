@@ -218,6 +218,21 @@ class TestWhatVllmStopsAt:
         del checkpoint.layer["hidden_act"]
         assert told(checkpoint) == {}
 
+    @pytest.mark.parametrize("key", ["rms_norm_eps", "hidden_act", "attention_bias", "max_position_embeddings"])
+    def test_a_null_in_a_flat_file(self, told, make, key):
+        checkpoint = make()
+        checkpoint.config[key] = None
+        for engine in ("vllm", "sglang"):
+            (finding,) = told(checkpoint, engine).values()
+            assert (finding.code, finding.path) == ("drafter_config_invalid", key)
+        assert "drafter_config_invalid" not in told(checkpoint, "sglang", "0.5.10")
+
+    @pytest.mark.parametrize("key", ["head_dim", "rope_scaling", "num_key_value_heads"])
+    def test_a_null_that_transformers_takes(self, told, make, key):
+        checkpoint = make(kv_heads=4)
+        checkpoint.config[key] = None
+        assert told(checkpoint) == told(checkpoint, "sglang") == {}
+
     def test_a_nested_qwen3_layer_without_the_number_of_its_keys(self, told, make):
         checkpoint = make("nested", draft_class=QWEN3, kv_heads=4)
         del checkpoint.layer["num_key_value_heads"]

@@ -214,6 +214,11 @@ def short_position_table(checkpoint, target):
     checkpoint.layer["max_position_embeddings"] = target["max_position_embeddings"] // 2
 
 
+@fault("rms_norm_eps")
+def epsilon_null(checkpoint, target):
+    checkpoint.layer["rms_norm_eps"] = None
+
+
 # Rotary embedding.
 
 

@@ -119,6 +119,13 @@ CAPABILITIES = (
         "transformers configuration_llama.py",
     ),
     Capability(
+        "takes_nulls",
+        "takes null in place of a size or a switch of a flat Llama drafter",
+        NEVER,
+        Support(until="0.5.14"),
+        "transformers configuration_llama.py",
+    ),
+    Capability(
         "takes_idle_d2t",
         "takes d2t beside a draft vocabulary that is the whole one",
         Support(until="0.28.0"),

@@ -50,6 +50,7 @@ CHECKS: Tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     architecture.check_layout,
     architecture.check_architecture,
     architecture.check_layer_keys,
+    architecture.check_nulls,
     architecture.check_verifier,
     architecture.check_layer_names,
     architecture.check_layer_count,

@@ -7,7 +7,7 @@ from typing import Iterator
 from eagle3_backend.drafter import capabilities
 from eagle3_backend.drafter.checks.subject import Subject
 from eagle3_backend.drafter.config import QWEN3
-from eagle3_backend.drafter.keys import SPECULATORS
+from eagle3_backend.drafter.keys import READ_DEFAULTS, SPECULATORS
 from eagle3_backend.findings import Finding, error, warning
 
 _LAYER_KEYS = ("intermediate_size", "num_hidden_layers", "hidden_act", "rms_norm_eps")
@@ -92,6 +92,21 @@ def check_layer_keys(subject: Subject) -> Iterator[Finding]:
             "not there.",
             path=subject.layer_path(key),
             fix=f"Write {key} as the drafter was trained.",
+        )
+
+
+def check_nulls(subject: Subject) -> Iterator[Finding]:
+    """transformers 5 checks the kinds of a flat file's values, and has a default for an absent key only."""
+    if subject.nested or subject.config.get("model_type") != "llama" or subject.can("takes_nulls"):
+        return
+    for key in (key for key in READ_DEFAULTS if key in subject.config and subject.config[key] is None):
+        yield error(
+            "drafter_config_invalid",
+            f"{key} is null, and transformers 5, by which {subject.release} reads a flat file of model_type llama, "
+            "refuses that.",
+            path=key,
+            expected=READ_DEFAULTS[key],
+            fix="Write it as the drafter was trained, or leave the key out to have the default.",
         )
 
 

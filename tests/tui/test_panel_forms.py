@@ -347,6 +347,8 @@ async def test_a_lost_link_ages_what_is_shown(show) -> None:
         panel.source.snapshot = lambda: lost
         await panel.pass_time(41)
         assert "as of 41s ago" in panel.lines()[1] and "running, as of 41s ago" in panel.text()
+        assert "there is no link; the service goes on on its host" in panel.text()
+        assert "when it was seen last" in panel.text() and "requests running" not in panel.text()
 
 
 @pytest.mark.parametrize("key", ["c", "B", "v"])

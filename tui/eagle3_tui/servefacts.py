@@ -118,7 +118,7 @@ def acceptance_lines(view: StageView | None, look: Look, width: int) -> list[Tex
     while (share := metrics.get(f"acceptance_at_{len(shares) + 1}")) is not None:
         shares.append(share)
     if view is None or "acceptance_length" not in metrics:
-        words = "waiting for the first drafted request" if view and view.state.is_active else "no service is running"
+        words = "waiting for the first drafted request" if view and view.state.is_active else "none was measured yet"
         return [look.line((words, "dim"))]
     cells = max(8, min(30, width - 14))
     lines = [look.line("length ", (f"{metrics['acceptance_length']:.2f}", "accent bold"), (_counts(metrics), "dim"))]

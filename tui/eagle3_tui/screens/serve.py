@@ -170,17 +170,22 @@ class ServeScreen(PanelScreen):
         if why := reason(view):
             lines += wrapped(look, why, width, "dim" if view.state is RunState.BLOCKED else "warn")
         lines += self._section("Address")
-        waits = (
-            "not ready yet: a real completion has to be answered first" if at_work(view) else "no service is running"
-        )
-        asked = "asking for the tunnel" if ready else waits
         host = look.remote(clean(picture.host.name, 60))
-        lines += address_lines(self.endpoint, self._no_address, asked, look, width, host)
-        lines += [*self._section("Acceptance, live"), *traffic_lines(view, look, width)]
-        lines += acceptance_lines(view, look, width)
+        lines += address_lines(self.endpoint, self._no_address, self._address_words(view, ready), look, width, host)
+        works = at_work(view)
+        lines += self._section("Acceptance, live" if works else "Acceptance, when it was seen last")
+        lines += [*(traffic_lines(view, look, width) if works else []), *acceptance_lines(view, look, width)]
         if steps := health(view, picture.events):
             lines += [*self._section("Health"), *health_lines(steps, at_work(view), look, width)]
         return [*lines, *self._finding_lines(view, width)]
+
+    def _address_words(self, view: StageView, ready: bool) -> str:
+        """Why there is no address."""
+        if view.last_state is not None:
+            return "there is no link; the service goes on on its host"
+        if at_work(view):
+            return "asking for the tunnel" if ready else "not ready yet: a real completion has to be answered first"
+        return "no service is running"
 
     def _state_line(self, view: StageView, ready: bool) -> Text:
         look = self.panel.look

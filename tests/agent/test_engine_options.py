@@ -85,6 +85,12 @@ def test_an_engine_tells_its_options_and_they_are_not_asked_for_twice(gateway, e
     assert again == {"identity": told["identity"], "surface": None}
 
 
+def test_who_an_engine_is_can_be_asked_without_importing_it(gateway, environment):
+    python = environment(**{"vllm/__init__.py": "raise RuntimeError('imported')"})
+    told = gateway.request("engine_options", python=python, engine="vllm", identity_only=True)
+    assert (told["identity"]["version"], told["surface"]) == ("9.9", None)
+
+
 def test_what_cannot_be_read_is_named_and_the_rest_told(gateway, environment):
     broken = environment(**{"vllm/config/__init__.py": "raise RuntimeError('no device')"})
     surface = gateway.request("engine_options", python=broken, engine="vllm")["surface"]

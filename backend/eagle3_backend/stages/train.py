@@ -62,6 +62,7 @@ class Trainer:
         self.ranks = ranks or Ranks()
         self.parameters: TrainParameters = context.parameters
         self.checkpoints, self.data_name = context.output / "checkpoints", str(context.spec["fingerprint"])
+        self.dtype = getattr(torch, self.parameters.dtype)
         self.target = read_target(context.inputs["target"])
         self.data = read_data(context.inputs["store"], self.parameters)
         stamp = open_store(context.inputs["store"]).stamp
@@ -86,12 +87,8 @@ class Trainer:
         self._cpu_start = time.process_time()
 
     @property
-    def dtype(self) -> torch.dtype:
-        return getattr(torch, self.parameters.dtype)
-
-    @property
     def cpu_seconds(self) -> float:
-        """CPU time of this attempt so far and of those before it, all threads."""
+        """CPU time of this attempt so far and of those before it, all threads of the first process."""
         return self.progress.cpu_seconds + time.process_time() - self._cpu_start
 
     def begin(self) -> None:
@@ -250,7 +247,8 @@ class Trainer:
         if values.get("eval/accept_len", 0.0) > self.progress.best:
             self.progress = replace(self.progress, best=values["eval/accept_len"], best_step=self.progress.step)
         self.context.journal.metric(self.progress.step, **values, **{"train/cpu_seconds": self.cpu_seconds})
-        print(f"epoch {epoch + 1}: {json.dumps(values)}; {self.cpu_seconds:.0f} CPU seconds", flush=True)
+        if self.ranks.first:
+            print(f"epoch {epoch + 1}: {json.dumps(values)}; {self.cpu_seconds:.0f} CPU seconds", flush=True)
         self._save()
 
     def _save_if_due(self) -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
 import pytest
 
+from eagle3_backend.control import launches
+from eagle3_backend.control.chain import Ground, build_chain
 from eagle3_backend.control.commands import Await, DryRun, Open, Start
+from eagle3_backend.control.snapshot import Gpu, Machine
 from eagle3_backend.findings import FindingError
+from eagle3_backend.pipeline.plan import plan_campaign
+from eagle3_backend.pipeline.stages import STAGES
 
 FITS = ("serve.context=512",)
 
@@ -84,3 +92,62 @@ def test_what_the_chain_has_yet_to_make_is_not_looked_for(campaign):
     answer = campaign.ask(campaign.control(), DryRun("bench"))
     assert codes(answer, "error") == []
     assert "--per-request-spec-decode-metrics" in answer["launches"]["bench"]["line"]
+
+
+GIB = 1 << 30
+
+
+class GpuHost:
+    """A campaign whose host has two GPUs with 80 GiB, one of them half full, and 64 MiB of shared memory."""
+
+    def __init__(self, drafters, **serve):
+        gpus = tuple(
+            Gpu(place, "H100", 0.0, used * GIB, 80 * GIB, 30.0, 70.0, f"GPU-{place}")
+            for place, used in enumerate((0, 40))
+        )
+        self.machine = Machine(gpus=gpus)
+        parameters = {name: stage.parameters() for name, stage in STAGES.items()}
+        environments = {name: {"python": f"/env/{name}"} for name in ("train", "vllm", "sglang")}
+        parameters["setup"] = replace(parameters["setup"], environments=environments)
+        parameters["serve"] = replace(parameters["serve"], context=512, **serve)
+        self.plan = plan_campaign("c", "/w", parameters, {})
+        ground, works = Ground("/python", "p", self.machine), dict.fromkeys(STAGES, 1.0)
+        self.specs = [build_chain([self.plan.stages["serve"]], self.plan, parameters, ground, (), works)]
+        self.survey = SimpleNamespace(artifacts={})
+        self.profile = SimpleNamespace(host=SimpleNamespace(pcie_only=False))
+        self.session = self
+        self._drafters = drafters
+
+    async def request(self, op, **fields):
+        if op == "telemetry":
+            return asdict(self.machine)
+        if op == "probe":
+            return {"mounts": [{"path": "/dev/shm", "mount": "/dev/shm", "free_bytes": 64 << 20}]}
+        if op == "inspect":
+            config = self._drafters.checkpoint().config if "/export/" in fields["path"] else self._drafters.TARGET
+            summary = {"tensors": 0, "bytes": 0, "dtypes": {}, "numbers": {}, "groups": []}
+            return {"path": fields["path"], "config": config, "summary": summary, "inventory": None, "findings": []}
+        assert op == "engine_options" and fields["identity_only"]
+        version = {"vllm": "0.32.0", "sglang": "0.5.23"}[fields["engine"]]
+        identity = {"engine": fields["engine"], "version": version, "installed": {fields["engine"]: version}}
+        return {"identity": {**identity, "module": "/m", "python": "3.12.1", "dumper": 1}, "surface": None}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize(
+    ("parallel", "codes"),
+    [
+        (1, set()),
+        (2, {"gpu_memory_taken", "shared_memory_small"}),
+        (4, {"gpu_memory_taken", "shared_memory_small", "gpus_missing"}),
+    ],
+)
+async def test_gpus_and_shared_memory_of_the_host_are_held_against_either_engine(
+    drafters, tmp_path, engine, parallel, codes
+):
+    host = GpuHost(drafters, engine=engine, tensor_parallel=parallel)
+    found = {finding.code for finding in await launches.check(host, tmp_path, host.specs)}
+    # SGLang shares what is free, and this target is tiny.
+    expected = codes - {"gpu_memory_taken"} if engine == "sglang" else codes
+    assert expected <= found
+    assert found & {"gpu_memory_taken", "gpus_missing", "engine_options_unchecked", "option_unknown"} <= codes

@@ -196,8 +196,10 @@ class LogPane(ScrollView, can_focus=True):
     def _place(self, what: str, block: LogBlock, rule: LogLine | None) -> None:
         window = self.window
         if what == "before":
+            before = window.start
             self._after_change(block.lines, added=window.put_before(block))
-            if not block.lines:
+            if window.start < before:
+                # Few lines may have come of much: go on until there is enough to scroll in.
                 self.call_later(self._load_more)
         elif what == "after":
             self._after_change(block.lines, gone=window.put_after(block))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib.util
 import json
 import os
 import statistics
@@ -23,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 5
 MIB = 1 << 20
 SAMPLE_SECONDS = 0.002
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "kernels")}
+PATHS = os.pathsep.join(str(ROOT / name) for name in ("kernels", "backend"))
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": PATHS}
 
 
 def measured(call: Callable[[], Any]) -> dict[str, float]:
@@ -53,10 +55,21 @@ def _resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def child(script: Path, *arguments: str) -> dict[str, Any]:
+def speculators_python() -> str:
+    """The interpreter of the environment with speculators that the tests use as well; built where it is not there."""
+    path = ROOT / "tests" / "support" / "speculators_environment.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    train_python = Path(sys.prefix).resolve() / "bin" / "python"
+    return module.build(ROOT / ".build" / "speculators", str(train_python))
+
+
+def child(script: Path, *arguments: str, python: str = sys.executable) -> dict[str, Any]:
     """What a script prints when it runs alone, on one thread: one JSON object."""
     done = subprocess.run(
-        [sys.executable, str(script), *arguments],
+        [python, str(script), *arguments],
         env={**os.environ, **ONE_THREAD},
         stdout=subprocess.PIPE,
         check=True,
@@ -70,12 +83,11 @@ def interleaved(script: Path, variants: Sequence[str], rounds: int = ROUNDS) -> 
     for _ in range(rounds):
         for variant in variants:
             found[variant].append(child(script, variant))
-    return {
-        variant: {name: _spread([run[name] for run in runs]) for name in runs[0]} for variant, runs in found.items()
-    }
+    return {variant: {name: spread([run[name] for run in runs]) for name in runs[0]} for variant, runs in found.items()}
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, minimum and maximum."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 

@@ -89,7 +89,8 @@ def test_offline_acceptance_is_close_to_the_engines(laptop, result):
 
 
 def test_plain_torch_predicts_every_verify_step_of_the_engine(make_laptop, published, campaign):
-    ended = make_laptop(*published, "diagnose.requests=168").call("run", "--through", "diagnose", "--json", timeout=900)
+    laptop = make_laptop(*published, "diagnose.requests=168", "diagnose.tried=12")
+    ended = laptop.call("run", "--through", "diagnose", "--json", timeout=900)
     assert ended.code == 0, ended.stderr[-4000:]
     verdict = ended.json["result"]
     print(json.dumps(verdict))

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -70,26 +71,29 @@ def served(request: dict[str, Any], drafter: str) -> dict[str, Any]:
     return {"loaded": llm.collective_rpc(loaded)[0], "answers": found}
 
 
-def in_a_fork(request: dict[str, Any], drafter: str) -> dict[str, Any]:
+def begin(request: dict[str, Any], drafter: str, folder: Path) -> int:
+    """Fork a process that serves one drafter and leaves result and log in ``folder``; its id."""
+    child = os.fork()
+    if child:
+        return child
+    handle = os.open(folder / "log", os.O_CREAT | os.O_WRONLY)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    try:
+        (folder / "result.json").write_text(json.dumps(served(request, drafter)))
+        code = 0
+    except BaseException as problem:
+        print(f"{type(problem).__name__}: {problem}", flush=True)
+        code = 1
+    os._exit(code)
+
+
+def end(child: int, drafter: str, folder: Path) -> dict[str, Any]:
     """The answers of one drafter, or the engine's last words."""
-    with tempfile.TemporaryDirectory() as folder:
-        result, log = Path(folder) / "result.json", Path(folder) / "log"
-        child = os.fork()
-        if child == 0:
-            handle = os.open(log, os.O_CREAT | os.O_WRONLY)
-            os.dup2(handle, 1)
-            os.dup2(handle, 2)
-            try:
-                result.write_text(json.dumps(served(request, drafter)))
-                code = 0
-            except BaseException as problem:
-                print(f"{type(problem).__name__}: {problem}", flush=True)
-                code = 1
-            os._exit(code)
-        _, status = os.waitpid(child, 0)
-        if status == 0:
-            return {"drafter": drafter, **json.loads(result.read_text())}
-        return {"drafter": drafter, "refused": log.read_text(errors="replace")[-2000:]}
+    _, status = os.waitpid(child, 0)
+    if status == 0:
+        return {"drafter": drafter, **json.loads((folder / "result.json").read_text())}
+    return {"drafter": drafter, "refused": (folder / "log").read_text(errors="replace")[-2000:]}
 
 
 def main() -> None:
@@ -97,8 +101,15 @@ def main() -> None:
     import vllm.v1.engine.llm_engine
     import vllm.v1.worker.cpu_worker  # noqa: F401
 
-    for drafter in request["drafters"]:
-        print(json.dumps(in_a_fork(request, drafter)), flush=True)
+    at_once = len(os.sched_getaffinity(0))
+    for start in range(0, len(request["drafters"]), at_once):
+        with ExitStack() as folders:
+            running = []
+            for drafter in request["drafters"][start : start + at_once]:
+                folder = Path(folders.enter_context(tempfile.TemporaryDirectory()))
+                running.append((begin(request, drafter, folder), drafter, folder))
+            for each in running:
+                print(json.dumps(end(*each)), flush=True)
 
 
 if __name__ == "__main__":

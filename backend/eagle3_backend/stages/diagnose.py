@@ -88,7 +88,7 @@ class Diagnosis:
 
     def report(self) -> dict[str, Any]:
         """Everything that was found, plain JSON."""
-        found = self._replay_all(self.reference)
+        found = self.replay_all(self.reference)
         summary = summary_of(found, self.depth)
         tried = self._tried()
         engine = self._engine(summary, tried)
@@ -112,7 +112,7 @@ class Diagnosis:
             "findings": [finding.to_json() for finding in findings],
         }
 
-    def _replay_all(self, drafter: ReferenceDrafter) -> list[Replayed]:
+    def replay_all(self, drafter: ReferenceDrafter) -> list[Replayed]:
         """Every request; the target runs anew for each, which is cheaper than to keep its states."""
         model = drafter.model(self.target.embedding)
         done = []

@@ -2,7 +2,7 @@
 
 An engine takes half a minute to import and a few seconds to start. Here one process imports and a fork of it starts for
 each drafter. REQUEST is a JSON file ``{"target", "depth", "new_tokens", "prompts": [[token ids]], "drafters": [dir]}``;
-one line of JSON is printed for each drafter: ``{"drafter", "loaded": hash of its weights in the engine, "answers":
+one line of JSON is printed for each drafter: ``{"drafter", "loaded": hash of weights in the engine, "answers":
 [{"prompt_tokens", "tokens", "accepted"}]}``, or ``{"drafter", "refused": the last lines of the engine}``.
 """
 
@@ -32,7 +32,10 @@ os.environ.update(
 
 
 def loaded(worker: Any) -> str:
-    """Hash of the drafter's weights as they stand in the engine; the embedding is the target's."""
+    """Hash of the drafter's norms, head and map as they stand in the engine.
+
+    The embedding is the target's, and the matrices are packed on a CPU: what they hold is seen in the answers only.
+    """
     weights = worker.model_runner.drafter.model.state_dict()
     digest = hashlib.sha256()
     for name in sorted(weights):

@@ -67,7 +67,7 @@ class Outcome:
     """One spoiled drafter: what the checks say of it, and what became of it in the engine.
 
     ``equal_share`` of the verify steps are those of the unspoiled drafter; None where the engine refused to serve.
-    ``same_weights``: the engine holds the norms, head and map of the unspoiled one; a few prompts do not touch all of it.
+    ``same_weights``: the engine holds norms, head and map of the unspoiled one; a few prompts do not touch all of them.
     """
 
     name: str

@@ -69,7 +69,7 @@ def test_facts_say_what_the_later_stages_need(attempt, model):
     assert facts["aux_layers"] == [2, 6, 9]
     assert (facts["eos"], facts["final_norm"], facts["logit_scale"]) == ([2], "rms", 1.0)
     assert facts["template_hash"]
-    assert facts["engines"] == {"vllm": True}
+    assert facts["engines"] == {"vllm": True, "sglang": True}
 
 
 def test_the_target_in_small_holds_tokenizer_config_and_the_three_tensors(attempt, model):

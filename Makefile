@@ -30,10 +30,11 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Tests of the laptop's side wait for processes most of the time, so four files go at once.
 test: $(VENV)/installed $(TRAIN)/tested
 	PYTHONPATH=backend:kernels $(TRAIN)/bin/python -m pytest tests/stages tests/kernels tests/drafter/test_against_libraries.py \
 		-m "not engines"
-	$(BIN)/python -m pytest -m "not engines and not torch"
+	$(BIN)/python -m pytest -m "not engines and not torch" -n 4 --dist loadfile
 
 test-engines: $(VENV)/installed
 	$(BIN)/python -m pytest tests/engines_e2e -m engines

@@ -9,7 +9,7 @@ import pytest
 
 from eagle3_backend.control import launches
 from eagle3_backend.control.chain import Ground, build_chain
-from eagle3_backend.control.commands import Await, DryRun, Open, Start
+from eagle3_backend.control.commands import Await, DryRun, Open, Start, Stop
 from eagle3_backend.control.snapshot import Gpu, Machine
 from eagle3_backend.findings import FindingError
 from eagle3_backend.pipeline.plan import plan_campaign
@@ -57,6 +57,7 @@ def test_a_context_beyond_what_the_target_knows_refuses_unless_it_is_accepted(ca
     started = campaign.ask(exported, Start("serve", accept=("context_too_long",)))
     assert started.stages == ("serve",)
     assert campaign.ask(exported, Await("serve")).reached
+    campaign.ask(exported, Stop("serve"))
 
 
 def test_an_engine_that_is_not_there_or_there_twice_refuses(campaign, exported):

@@ -27,7 +27,7 @@ def refused(attempt, inputs, **parameters):
 
 
 def test_states_of_another_target_are_refused(tiny, attempt, training_inputs, tmp_path) -> None:
-    other = tiny.write_target(tmp_path / "other", tokenizer_hash="another", revision="r2")
+    other = tiny.write_target(tmp_path / "other", model="org/other", tokenizer_hash="another", revision="r2")
     found = refused(attempt, {**training_inputs, "target": other})
     assert {(each.code, each.path) for each in found} == {
         ("store_stamp_mismatch", name) for name in ("target", "tokenizer_hash", "revision")

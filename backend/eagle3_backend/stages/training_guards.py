@@ -30,7 +30,9 @@ STALE_COVERAGE = 0.05
 
 def input_faults(target: TargetHead, stamp: Stamp, vocab: Path, data: Data) -> Iterator[Finding]:
     """States and draft vocabulary that belong to another target, or to other conversations, than this training."""
-    facts = {"target": target.facts.get("model"), **target.facts}
+    # A directory may have moved since: which model it holds is told by the revision and the hashes.
+    named = {} if Path(target.facts["model"]).is_absolute() else {"target": target.facts["model"]}
+    facts = {**target.facts, **named}
     for name in ("target", "revision", "hidden_size", "tokenizer_hash", "template_hash"):
         wanted, actual = facts.get(name), getattr(stamp, name)
         if name in facts and wanted != actual:

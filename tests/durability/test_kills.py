@@ -70,7 +70,7 @@ def test_training_outlives_its_supervisor_is_stopped_by_name_and_resumed(make_si
     done = read_journal(first, "progress")[-1]["done"]
     train = laptop.stages()["train"]
     assert train["state"] == "unknown"
-    assert [finding["code"] for finding in train["findings"]] == ["remote_process_orphaned"]
+    assert "remote_process_orphaned" in [finding["code"] for finding in train["findings"]]
     tools.wait_until(lambda: read_journal(first, "progress")[-1]["done"] > done + 5, 60, "more steps")
     refused = laptop.call("run", "--through", "train", "--json")
     assert (refused.code, refused.json["findings"][0]["code"]) == (1, "remote_process_orphaned")

@@ -143,8 +143,8 @@ def test_missing_engines_and_two_on_one_path_are_told(identity, codes):
 def test_every_finding_that_the_page_on_engines_names_exists():
     repository = Path(__file__).parents[2]
     page = (repository / "docs" / "engines.md").read_text(encoding="utf-8")
-    backend = repository / "backend" / "eagle3_backend"
-    source = "".join(path.read_text(encoding="utf-8") for path in backend.rglob("*.py"))
+    files = [path for room in ("backend", "tui") for path in (repository / room).rglob("*.py")]
+    source = "".join(path.read_text(encoding="utf-8") for path in files)
     codes = {code for row in re.findall(r"^\| (`.+?) \|", page, re.M) for code in re.findall(r"`(\w+)`", row)}
     assert len(codes) > 50
     assert [code for code in sorted(codes) if f'"{code}"' not in source] == []

@@ -95,9 +95,13 @@ def write_failed(remote_path: str, reason: str) -> FindingError:
 async def put_by_cat(link: Link, source: Path | bytes, remote_path: str) -> None:
     """`Link.put` through a command, for hosts without SFTP."""
     data = source if isinstance(source, bytes) else await asyncio.to_thread(source.read_bytes)
-    done = await link.run(shell(_PUT, remote_path), data, timeout=600.0)
+    done = await link.run(shell(_PUT, remote_path, str(len(data))), data, timeout=600.0)
     if done.exit_status != 0:
         raise write_failed(remote_path, done.complaint() or f"exit {done.exit_status}")
 
 
-_PUT = 'umask 077; t="$1.$$"; mkdir -p "${1%/*}" && { cat > "$t" && mv -f "$t" "$1" || { rm -f "$t"; exit 1; }; }'
+# A link that is cut looks like the end of the file to `cat`: only the size tells.
+_PUT = (
+    'umask 077; t="$1.$$"; mkdir -p "${1%/*}" && '
+    '{ cat > "$t" && [ $(($(wc -c < "$t"))) -eq "$2" ] && mv -f "$t" "$1" || { rm -f "$t"; exit 1; }; }'
+)

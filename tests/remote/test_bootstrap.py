@@ -12,7 +12,7 @@ from eagle3_backend.profile import Environment
 from eagle3_backend.remote import bootstrap
 from eagle3_backend.remote.command import CommandLink
 
-TOOLS = ("sh", "mkdir", "cat", "mv", "chmod")
+TOOLS = ("sh", "mkdir", "cat", "wc", "mv", "rm", "chmod")
 
 
 class BareHost:

@@ -54,6 +54,7 @@ def served(request: dict[str, Any], drafter: str) -> dict[str, Any]:
         enforce_eager=True,
         max_model_len=512,
         max_num_seqs=16,
+        max_num_batched_tokens=512,
         enable_prefix_caching=False,
         per_request_spec_decode_metrics="detailed",
         speculative_config={"method": "eagle3", "model": drafter, "num_speculative_tokens": request["depth"]},

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.stages import diagnose
 from eagle3_backend.stages.context import StageContext
-from eagle3_backend.stages.replay import TargetStates, summary_of
+from eagle3_backend.stages.replay import TargetStates
 from eagle3_backend.stages.target_head import read_target
 from eagle3_backend.stages.train import use_all_cores
 
@@ -69,10 +69,6 @@ def diagnosed(folder: Path, request: dict[str, Any], target: Any, entry: dict[st
     recipe = {"dtype": "float32", "temperature": 0.0, "depth": request["depth"], "layout": "spoiled"}
     context = _context(folder, {"target": request["artifact"], "drafter": export, "comparison": folder})
     diagnosis = diagnose.Diagnosis(context, target, {"recipe": recipe, "answers": answers})
-    summary = summary_of(diagnosis.replay_all(diagnosis.reference), request["depth"])
-    if summary["equal_share"] >= diagnose.CLEARED:
-        figures = {"steps": summary["steps"], "equal_share": summary["equal_share"]}
-        return {**figures, "codes": ["engine_runs_the_drafter"]}
     report = diagnosis.report()
     return {
         "steps": report["steps"],

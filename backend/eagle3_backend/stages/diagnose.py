@@ -79,18 +79,14 @@ class Diagnosis:
         layers = Target.of(target.config).layers
         assert layers is not None
         self.candidates = hypotheses(self.reference, layers)
-        facts = target.facts
-        self._states = TargetStates(
-            Path(facts["model"]),
-            needed_layers(self.reference, self.candidates),
-            trust_remote_code=bool(facts.get("trust_remote_code")),
-        )
+        self._states = TargetStates(Path(target.facts["model"]), needed_layers(self.reference, self.candidates))
 
     def report(self) -> dict[str, Any]:
         """Everything that was found, plain JSON."""
-        found = self.replay_all(self.reference)
-        summary = summary_of(found, self.depth)
-        tried = self._tried()
+        # The same weights under a shuffled map: a method that takes them for the drafter proves nothing.
+        mixed = replace(self.reference, target_ids=self.reference.target_ids.roll(1))
+        summary, shuffled, *others = self._replay([self.reference, mixed, *(each.drafter for each in self.candidates)])
+        tried = sorted(zip(self.candidates, others, strict=True), key=lambda entry: -entry[1]["equal_share"])
         engine = self._engine(summary, tried)
         if engine[0].severity is Severity.ERROR:
             # A difference that lies on disk is better evidence than the likeness of a replay.
@@ -98,7 +94,7 @@ class Diagnosis:
         else:
             # It changed no step of these requests; of longer ones it might.
             findings = [*engine, *(replace(each, severity=Severity.WARNING) for each in self.served)]
-        controls = self._controls(tried)
+        controls = _controls(shuffled, tried)
         findings += [_control_failed(name, entry) for name, entry in controls.items() if not entry["failed_as_it_must"]]
         return {
             "verdict": findings[0].code,
@@ -112,28 +108,19 @@ class Diagnosis:
             "findings": [finding.to_json() for finding in findings],
         }
 
-    def replay_all(self, drafter: ReferenceDrafter) -> list[Replayed]:
-        """Every request; the target runs anew for each, which is cheaper than to keep its states."""
-        model = drafter.model(self.target.embedding)
-        done = []
-        for request in self.requests:
+    def _replay(self, drafters: Sequence[ReferenceDrafter]) -> list[dict[str, Any]]:
+        """The summary of each drafter: of the first over every request, of the others over as many as are ``tried``."""
+        embedding = self.target.embedding.float()
+        models = [drafter.model(embedding) for drafter in drafters]
+        found: list[list[Replayed]] = [[] for _ in drafters]
+        for number, request in enumerate(self.requests):
             streams = self._states([*request.prompt_tokens, *request.tokens])
-            done.append(replay(model, drafter.target_ids, streams, request, self.depth))
-            self.context.journal.progress(len(done), len(self.requests), "requests")
+            for place in range(len(drafters) if number < self.context.parameters.tried else 1):
+                target_ids = drafters[place].target_ids
+                found[place].append(replay(models[place], target_ids, streams, request, self.depth))
+            self.context.journal.progress(number + 1, len(self.requests), "requests")
             self.context.leave_if_asked()
-        return done
-
-    def _tried(self) -> list[tuple[Hypothesis, dict[str, Any]]]:
-        """Each mistake with its replay over the first requests, the best explanation first."""
-        models = [(each, each.drafter.model(self.target.embedding)) for each in self.candidates]
-        found: list[list[Replayed]] = [[] for _ in models]
-        for request in self.requests[: self.context.parameters.tried]:
-            streams = self._states([*request.prompt_tokens, *request.tokens])
-            for place, (each, model) in enumerate(models):
-                found[place].append(replay(model, each.drafter.target_ids, streams, request, self.depth))
-            self.context.leave_if_asked()
-        tried = [(each, summary_of(entries, self.depth)) for (each, _), entries in zip(models, found, strict=True)]
-        return sorted(tried, key=lambda entry: -entry[1]["equal_share"])
+        return [summary_of(entries, self.depth) for entries in found]
 
     def _engine(self, summary: dict[str, Any], tried: Sequence[tuple[Hypothesis, dict[str, Any]]]) -> list[Finding]:
         share, steps = summary["equal_share"], summary["steps"]
@@ -176,21 +163,18 @@ class Diagnosis:
             )
         ]
 
-    def _controls(self, tried: Sequence[tuple[Hypothesis, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-        """Drafters that are known to be wrong: a method that does not tell them apart proves nothing."""
-        mixed = replace(self.reference, target_ids=self.reference.target_ids.roll(1))
-        model = mixed.model(self.target.embedding)
-        entries = []
-        for request in self.requests[: self.context.parameters.tried]:
-            streams = self._states([*request.prompt_tokens, *request.tokens])
-            entries.append(replay(model, mixed.target_ids, streams, request, self.depth))
-        shuffled = summary_of(entries, self.depth)
-        shifted = [share["equal_share"] for each, share in tried if each.code == "aux_layers_offset"]
-        length = shuffled["predicted"]["acceptance_length"]
-        return {
-            "shuffled_d2t": {"acceptance_length": length, "failed_as_it_must": length < 1.05},
-            "aux_layers_off_by_one": {"equal_share": min(shifted), "failed_as_it_must": min(shifted) < BROKEN},
-        }
+
+def _controls(
+    shuffled: dict[str, Any], tried: Sequence[tuple[Hypothesis, dict[str, Any]]]
+) -> dict[str, dict[str, Any]]:
+    """Drafters that are known to be wrong. Aux layers at both ends of the target cannot be moved: no such control."""
+    length = shuffled["predicted"]["acceptance_length"]
+    controls = {"shuffled_d2t": {"acceptance_length": length, "failed_as_it_must": length < 1.05}}
+    shifted = [share["equal_share"] for each, share in tried if each.code == "aux_layers_offset"]
+    if shifted:
+        share = min(shifted)
+        controls["aux_layers_off_by_one"] = {"equal_share": share, "failed_as_it_must": share < BROKEN}
+    return controls
 
 
 def requests_of(bench: dict[str, Any], limit: int) -> list[Request]:

@@ -54,10 +54,8 @@ class TargetStates:
     Id n, the stream after the last layer, is taken before the final norm.
     """
 
-    def __init__(self, model: Path, layers: Iterable[int], *, trust_remote_code: bool = False) -> None:
-        self._model: Any = AutoModelForCausalLM.from_pretrained(
-            model, dtype=torch.float32, trust_remote_code=trust_remote_code
-        ).eval()
+    def __init__(self, model: Path, layers: Iterable[int]) -> None:
+        self._model: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
         self._layers = sorted(set(layers))
         self._last: Tensor | None = None
         self._model.base_model.norm.register_forward_pre_hook(self._keep)

@@ -37,6 +37,26 @@ class LineReader:
         return list(_texts([rest]))
 
 
+class LineFed:
+    """A reader that takes lines by ``feed``, and so bytes in any pieces by `feed_bytes` and `close`."""
+
+    def __init__(self) -> None:
+        self._reader = LineReader()
+
+    def feed(self, line: str) -> object:
+        raise NotImplementedError
+
+    def feed_bytes(self, data: bytes) -> object:
+        for line in self._reader.feed(data):
+            self.feed(line)
+        return None
+
+    def close(self) -> None:
+        """The log has ended: its last line counts though it has no end."""
+        for line in self._reader.close():
+            self.feed(line)
+
+
 def _texts(lines: List[bytes]) -> Iterator[str]:
     for line in lines:
         text = _CONTROLS.sub("", _ESCAPES.sub("", line[:MAX_LINE].decode("utf-8", "replace"))).rstrip()

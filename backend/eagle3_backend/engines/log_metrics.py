@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import List, Optional, Tuple
 
-from eagle3_backend.engines.log_lines import LineReader
+from eagle3_backend.engines.log_lines import LineFed
 from eagle3_backend.engines.metrics import Drafting
 
 _NUMBER = r"(?:\d+(?:\.\d+)?|nan)"
@@ -19,7 +19,7 @@ STEPS_A_LINE = 40
 """Decode steps between two lines of SGLang, as it is shipped (--decode-log-interval)."""
 
 
-class LogWindows:
+class LogWindows(LineFed):
     """Pools the windows of a log, in bounded memory. ``depth`` is the planned number of draft tokens; None: vLLM's own
     number of positions.
 
@@ -30,20 +30,12 @@ class LogWindows:
 
     def __init__(self, depth: Optional[int] = None) -> None:
         self._depth = depth
-        self._reader = LineReader()
+        super().__init__()
         self._places: List[float] = []
         self._drafts = self._drafted = self._accepted = 0.0
         self.windows = 0
         self.printed_rate: Optional[float] = None
         self.exact = True
-
-    def feed_bytes(self, data: bytes) -> None:
-        for line in self._reader.feed(data):
-            self.feed(line)
-
-    def close(self) -> None:
-        for line in self._reader.close():
-            self.feed(line)
 
     def feed(self, line: str) -> None:
         """Take one line; those without acceptance figures change nothing."""

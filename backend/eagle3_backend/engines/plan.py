@@ -73,6 +73,16 @@ class Builder:
         self._env[name] = value
         self._reasons[name] = reason
 
+    def without_peer_access(self) -> None:
+        """For GPUs that share a target over PCIe alone; both engines know the flag by this name."""
+        self.flag("--disable-custom-all-reduce", None, "its peer access can hang over PCIe (vllm-project/vllm#51513)")
+        self.variable(
+            "NCCL_P2P_DISABLE",
+            "1",
+            "peer access over PCIe can hang behind an IOMMU (NVIDIA/nccl#1999); once a collective of two ranks works "
+            "without it, dropping it is a little faster",
+        )
+
     def expect(self, **values: Any) -> None:
         self._expects.update(values)
 

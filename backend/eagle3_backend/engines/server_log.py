@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from eagle3_backend.engines.log_lines import MAX_SEARCHED, LineReader
+from eagle3_backend.engines.log_lines import MAX_SEARCHED, LineFed
 from eagle3_backend.engines.log_rules import CAUSES, ECHOES, SERVING, START, TOLD, Cause
 from eagle3_backend.findings import Finding, error, warning
 
@@ -59,13 +59,13 @@ class Diagnosis:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-class ServerLog:
+class ServerLog(LineFed):
     """Follows the log of one start. Keeps a few short texts only, however long the log is."""
 
     def __init__(self, engine: str = "vllm") -> None:
+        super().__init__()
         self.engine = engine
         self._rules = START[engine]
-        self._reader = LineReader()
         self.phase = self._rules.first
         self.ready_marker = False
         self.last_line = ""
@@ -79,11 +79,6 @@ class ServerLog:
     def feed_bytes(self, data: bytes) -> List[str]:
         """Take a piece of the log; the phases that begin in it."""
         return [phase for line in self._reader.feed(data) for phase in self._phases_of(line)]
-
-    def close(self) -> None:
-        """The log has ended: its last line counts though it has no end."""
-        for line in self._reader.close():
-            self.feed(line)
 
     def _phases_of(self, line: str) -> List[str]:
         return [self.phase] if self.feed(line) else []

@@ -54,13 +54,7 @@ def _parallel(plan: Builder, wishes: Wishes) -> None:
     if wishes.expert_parallel:
         plan.flag("--ep-size", wishes.tensor_parallel, "each GPU holds whole experts instead of a slice of every one")
     if wishes.tensor_parallel > 1 and wishes.pcie_only:
-        plan.flag("--disable-custom-all-reduce", None, "its peer access can hang over PCIe (vllm-project/vllm#51513)")
-        plan.variable(
-            "NCCL_P2P_DISABLE",
-            "1",
-            "peer access over PCIe can hang behind an IOMMU (NVIDIA/nccl#1999); once a collective of two ranks works "
-            "without it, dropping it is a little faster",
-        )
+        plan.without_peer_access()
 
 
 def with_drafter(

@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from eagle3_backend.engines.log_lines import MAX_SEARCHED, LineReader
+from eagle3_backend.engines.log_lines import MAX_SEARCHED, LineFed
 from eagle3_backend.engines.log_rules import CAUSES, Cause
 from eagle3_backend.engines.server_log import MAX_TEXT, Diagnosis, split_prefix
 from eagle3_backend.findings import Finding, error, warning
@@ -27,11 +27,11 @@ _LOSS = re.compile(
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]:\s*)?((?:\w+\.)*\w*(?:Error|Exception)(?:: .*)?)$")
 
 
-class TrainingLog:
+class TrainingLog(LineFed):
     """Follows the log of one training. Memory is bounded: the last values and the first failure are all it keeps."""
 
     def __init__(self) -> None:
-        self._reader = LineReader()
+        super().__init__()
         self._facts: Dict[str, Any] = {}
         self._cause: Optional[Tuple[Cause, str]] = None
         self._exception = ""
@@ -42,14 +42,6 @@ class TrainingLog:
         self._seconds_a_step = 0.0
         self.phase = "start"
         self.last_line = ""
-
-    def feed_bytes(self, data: bytes) -> None:
-        for line in self._reader.feed(data):
-            self.feed(line)
-
-    def close(self) -> None:
-        for line in self._reader.close():
-            self.feed(line)
 
     def feed(self, line: str) -> None:
         """Take one line, or one state of a progress bar, without its end."""

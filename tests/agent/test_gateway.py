@@ -234,7 +234,7 @@ def test_a_splitter_holds_no_more_than_a_frame():
 def test_processes_are_told_with_owner_and_attempt(gateway, stages):
     # As engines do: a worker without the environment that it inherited.
     worker = "import subprocess; subprocess.Popen(['sleep', '600'], env={}); print('up', flush=True); time.sleep(600)"
-    spec = stages.spec("owned", worker, stage="train")
+    spec = stages.spec("a", worker, stage="train")
     gateway.start(spec)
     gateway.wait_for(spec["run"], "running")
     deadline = time.monotonic() + 30

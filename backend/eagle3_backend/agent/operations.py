@@ -180,7 +180,7 @@ class Operations:
             raise FindingError(launch.without_psutil(problem)) from problem
         with self._telemetry_lock:
             if self._usage is None:
-                self._usage = Usage()
+                self._usage = Usage(self._workspace.runs)
             return {"processes": self._usage.sample()}
 
     def _probe(self, request: Dict[str, Any]) -> Dict[str, Any]:

@@ -17,9 +17,13 @@ LISTED = 40
 
 
 class Usage:
-    """Remembers the processes between samples: a share of the processor is counted from one to the next."""
+    """Remembers the processes between samples: a share of the processor is counted from one to the next.
 
-    def __init__(self) -> None:
+    ``runs`` is the folder of this workspace's runs; what belongs to another workspace is a process like any other.
+    """
+
+    def __init__(self, runs: Path) -> None:
+        self._runs = runs
         try:
             self._nvml = Nvml()
         except (OSError, AttributeError):
@@ -33,7 +37,7 @@ class Usage:
         for process in psutil.process_iter():
             try:
                 with process.oneshot():
-                    found.append(_describe(process, gpus.get(process.pid, set())))
+                    found.append(_describe(process, self._runs, gpus.get(process.pid, set())))
             except (psutil.Error, OSError):
                 continue
         _inherit(found)
@@ -54,9 +58,10 @@ class Usage:
         return pids
 
 
-def _describe(process: psutil.Process, gpus: Set[int]) -> Dict[str, Any]:
+def _describe(process: psutil.Process, runs: Path, gpus: Set[int]) -> Dict[str, Any]:
     directory = _attempt_of(process)
-    run, attempt = directory.parent.name, directory.name
+    # A campaign of the same name in another workspace has runs of the same names.
+    run, attempt = (directory.parent.name, directory.name) if directory.parent.parent == runs else ("", "")
     return {
         "pid": process.pid,
         "user": process.username(),

@@ -246,3 +246,6 @@ def test_processes_are_told_with_owner_and_attempt(gateway, stages):
     ours = [entry for entry in listed if entry["run"] == spec["run"]]
     assert ours and all(entry["attempt"] == 1 and entry["memory"] > 0 and entry["user"] for entry in ours)
     gateway.request("stop", run=spec["run"], attempt=1)
+    gateway.wait_for(spec["run"], "stopped")
+    listed = gateway.request("processes")["processes"]
+    assert [entry for entry in listed if entry["pid"] in {each["pid"] for each in ours}] == []

@@ -23,10 +23,19 @@ ANSWER_SECONDS = 120.0
 
 FAKE_STAGE = textwrap.dedent(
     """
-    import json, os, shutil, sys, time
+    import http.server, json, os, shutil, sys, threading, time
     from pathlib import Path
     from eagle3_backend.findings import error
     from eagle3_backend.stages.context import StageContext
+
+    class Who(http.server.BaseHTTPRequestHandler):
+        run = ""
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(self.run.encode())
+        def log_message(self, *_):
+            pass
 
     context = StageContext(Path(sys.argv[1]))
     context.listen_for_stop()
@@ -58,10 +67,15 @@ FAKE_STAGE = textwrap.dedent(
         context.report(error("loss_nan", "The loss is not a number.", path=name))
         sys.exit(1)
     if name == "serve":
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Who)
+        Who.run = context.run_directory.parent.name
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = {"port": server.server_port, "api_key": "k", "served_model": "target", "engine": "vllm"}
+        (context.run_directory / "endpoint.json").write_text(json.dumps(endpoint))
         context.journal.state("ready")
         while not context.stopping:
             time.sleep(0.02)
-        sys.exit(0)
+        sys.exit(75)
     told = len(os.environ.get(behaviour.get("tell", ""), ""))
     context.finish({"made": name, "attempt": context.attempt, "told": told})
     """

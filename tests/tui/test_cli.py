@@ -248,14 +248,6 @@ def test_attach_tells_what_it_saw_end_apart_from_what_was_there(call):
     assert json.loads(call("attach", "bench", "--json", answers={ask.Await: DONE}, view=fresh).stdout)["fresh"] is True
 
 
-def test_endpoint_prints_the_tunnel_and_stays_until_the_service_ends(call):
-    answer = {"base_url": "http://127.0.0.1:4/v1", "api_key": "k", "port": 4, "model": "target"}
-    view = Snapshot(stages=(StageView("serve", "", RunState.CRASHED),))
-    result = call("endpoint", "--json", answers={ask.Endpoint: answer}, view=view)
-    assert json.loads(result.stdout) == answer
-    assert result.exit_code == 6
-
-
 def test_metrics_as_lines_are_one_object_a_point(call):
     series = {"train/loss": [[1, 9.0], [2, None]]}
     result = call("metrics", "train", "--jsonl", answers={ask.Metrics: {"stage": "train", "series": series}})

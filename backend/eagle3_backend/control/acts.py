@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ async def start(
         names = tuple(planned.name for planned in active)
         return Started(runs, fresh_names, True, names[-1] == through or through in names, names)
     works = await forecasts.works_of(campaign)
-    spec = build_chain(stages, campaign.plan, campaign.profile.parameters, ground_of(campaign), accept, works)
+    ground = replace(ground_of(campaign), busy=await _busy_gpus(campaign))
+    spec = build_chain(stages, campaign.plan, campaign.profile.parameters, ground, accept, works)
     campaign.judge(demote(await preflight(campaign, cache_dir, stages, [spec, *spec["then"]]), accept))
     errors = [finding for finding in campaign.findings if finding.severity is Severity.ERROR]
     if errors:
@@ -77,6 +79,27 @@ async def start(
     runs, names = tuple(planned.run for planned in stages), tuple(planned.name for planned in stages)
     already = not answer["started"] and answer["state"] != RunState.DONE.value
     return Started(runs, fresh_names, already, already, names)
+
+
+async def judged(campaign: Campaign, cache_dir: Path, through: str, accept: Sequence[str]) -> list[Finding]:
+    """What stands against a start of the chain now; errors that are accepted are warnings. Raises LinkLost."""
+    stages = stages_to_run(campaign.plan, through, campaign.survey.fresh(campaign.plan), only=False)
+    works = await forecasts.works_of(campaign)
+    spec = build_chain(stages, campaign.plan, campaign.profile.parameters, ground_of(campaign), accept, works)
+    return demote(await preflight(campaign, cache_dir, stages, [spec, *spec["then"]]), accept)
+
+
+async def _busy_gpus(campaign: Campaign) -> frozenset[str]:
+    """GPUs that attempts of this workspace hold: a second endpoint takes others, where there are others."""
+    if not campaign.machine.gpus:
+        return frozenset()
+    held: set[str] = set()
+    for run in (await campaign.session.request("runs"))["runs"]:
+        state = state_of(run)
+        if state is not None and state.is_active:
+            spec = await forecasts.read_spec(campaign, run["run"], int(run["attempt"]))
+            held |= {str(uuid) for uuid in spec.get("gpus") or ()}
+    return frozenset(held)
 
 
 def _active(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[PlannedStage]:
@@ -140,20 +163,36 @@ async def _environments(campaign: Campaign, stages: Sequence[PlannedStage]) -> l
     return found
 
 
-async def stop(campaign: Campaign, stage: str) -> str:
-    """Ask the attempt at work to save and leave; its state then. Raises FindingError `stage_not_running`."""
+async def stop(campaign: Campaign, stage: str, run: str = "") -> str:
+    """Ask the attempt at work to save and leave; its state then. Raises FindingError `stage_not_running`.
+
+    ``run`` names one under other parameters than the planned one.
+    """
     await campaign.fresh_survey()
+    if run and run != campaign.plan.stages[stage].run:
+        return await _stop_other(campaign, stage, run)
     view = view_of(campaign, stage)
-    run = campaign.survey.newest.get(view.run)
+    newest = campaign.survey.newest.get(view.run)
     orphaned = any(finding.code == "remote_process_orphaned" for finding in view.findings)
     at_work = view.state.is_active and view.state is not RunState.QUEUED
-    if run is None or not (at_work or orphaned):
+    if newest is None or not (at_work or orphaned):
         behind = f" It is queued {view.remark}; stop that one." if view.state is RunState.QUEUED else ""
         raise FindingError(
             error("stage_not_running", f"{stage} is {view.state.value}.{behind}", path=stage, actual=view.state.value)
         )
     answer = await campaign.session.request("stop", run=view.run, attempt=view.attempt)
     campaign.look(artifacts=True)
+    return str(answer["state"])
+
+
+async def _stop_other(campaign: Campaign, stage: str, run: str) -> str:
+    newest = campaign.survey.newest.get(run)
+    state = state_of(newest)
+    if newest is None or newest.get("stage") != stage or state is None or not state.is_active:
+        actual = state.value if state else None
+        raise FindingError(error("stage_not_running", f"{run} is no {stage} at work.", path=run, actual=actual))
+    answer = await campaign.session.request("stop", run=run, attempt=int(newest["attempt"]))
+    campaign.look()
     return str(answer["state"])
 
 

@@ -148,16 +148,3 @@ def _of_host(check: dict[str, Any]) -> dict[str, Any]:
 
 def _check(area: str, name: str, level: str, message: str, fix: str = "") -> dict[str, Any]:
     return {"area": area, "name": name, "level": level, "message": message, "fix": fix if level != "ok" else ""}
-
-
-async def endpoint(campaign: Campaign) -> dict[str, Any]:
-    """The answer to `Endpoint`. Raises LinkLost, FindingError."""
-    view, attempt = acts.attempt_of(campaign, "serve", 0)
-    content = await campaign.session.request("endpoint", run=view.run, attempt=attempt)
-    port = await campaign.session.tunnel(int(content["port"]))
-    return {
-        "base_url": f"http://127.0.0.1:{port}/v1",
-        "api_key": content.get("api_key"),
-        "port": port,
-        "model": content.get("served_model"),
-    }

@@ -12,7 +12,16 @@ from typing import Any
 
 from eagle3_backend.control.following import Followed, Following
 from eagle3_backend.control.gauges import GaugeHistory
-from eagle3_backend.control.snapshot import Event, Gpu, HostView, LogView, Machine, Snapshot, StageView
+from eagle3_backend.control.snapshot import (
+    Event,
+    Gpu,
+    HostView,
+    LogView,
+    Machine,
+    ServiceView,
+    Snapshot,
+    StageView,
+)
 from eagle3_backend.control.views import Survey, older_outputs, spent, stage_views, state_of
 from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.pipeline.plan import CampaignPlan, plan_campaign
@@ -149,6 +158,26 @@ class Campaign:
         self._artifacts_due = 0.0
         await self._take_survey()
 
+    def replan(self, profile: Profile) -> None:
+        """Go on under other parameters of the same host. Raises FindingError for a prompt file that is unreadable."""
+        uploads = profile.uploads()
+        self.profile, (self.uploads, self.sources) = profile, uploads
+        self.plan = self._plan(self.plan.workspace)
+        self.findings = ()
+        self._changed()
+
+    @property
+    def services(self) -> tuple[ServiceView, ...]:
+        """The endpoints that are at work, of other parameters too, as the newest survey has them."""
+        planned = self.plan.stages["serve"].run
+        found = []
+        for run in self.survey.newest.values():
+            state = state_of(run)
+            if run.get("stage") == "serve" and state is not None and state.is_active:
+                shown = state if self.live else RunState.UNKNOWN
+                found.append(ServiceView(run["run"], int(run["attempt"]), shown, run["run"] == planned))
+        return tuple(found)
+
     def views(self) -> tuple[StageView, ...]:
         folds = self.following.folds if self.following else {}
         return stage_views(self.plan, self.survey, folds, live=self.live, now=time.monotonic())
@@ -185,6 +214,7 @@ class Campaign:
             findings=self.findings,
             price_per_hour=self.profile.host.price_per_hour,
             spent_seconds=spent(self.survey),
+            services=self.services,
         )
 
     def _plan(self, workspace: str) -> CampaignPlan:
@@ -239,9 +269,9 @@ class Campaign:
         states = [(run["run"], run["attempt"], run["state"]) for run in runs]
         before = [(run["run"], run["attempt"], run["state"]) for run in self.survey.runs]
         artifacts, older = self.survey.artifacts, self.survey.older
-        if states != before or time.monotonic() >= self._artifacts_due:
+        paths = [planned.output for planned in self.plan.stages.values()]
+        if states != before or [*artifacts] != paths or time.monotonic() >= self._artifacts_due:
             olds = older_outputs(self.plan, runs)
-            paths = [planned.output for planned in self.plan.stages.values()]
             found = (await self.session.request("artifacts", paths=[*paths, *olds.values()]))["artifacts"]
             artifacts = {path: found.get(path) for path in paths}
             older = {name: found[path] for name, path in olds.items() if found.get(path)}

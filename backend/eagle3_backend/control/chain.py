@@ -27,12 +27,16 @@ GPU_STAGES = ("generate", "extract", "train", "evaluate", "serve", "bench", "tra
 
 @dataclass(frozen=True)
 class Ground:
-    """What specs need to know of a host: the agent's interpreter, the payload's hash, and the GPUs and their links."""
+    """What specs need to know of a host: the agent's interpreter, the payload's hash, and the GPUs and their links.
+
+    ``busy`` are the uuids of GPUs that are held: they are taken only where there are not enough others.
+    """
 
     python: str
     payload: str
     machine: Machine
     pcie_only: bool = False
+    busy: frozenset[str] = frozenset()
 
 
 def python_of(name: str, parameters: Mapping[str, StageParameters], ground: Ground, workspace: str) -> str:
@@ -113,7 +117,7 @@ def build_spec(
         spec["accepted_by"] = f"{getpass.getuser()} on {socket.gethostname()}"
     if device == "cuda" and planned.name in GPU_STAGES:
         count = int(planned.parameters.get("tensor_parallel", 1))
-        uuids = [gpu.uuid for gpu in ground.machine.gpus if gpu.uuid][:count]
+        uuids = sorted((gpu.uuid for gpu in ground.machine.gpus if gpu.uuid), key=ground.busy.__contains__)[:count]
         spec["gpus"] = uuids
         spec["env"] = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if uuids else {}
     return spec

@@ -14,6 +14,8 @@ from pathlib import Path
 class Open:
     """Load a profile, reach its host and keep both in the snapshot. Answer: None, once the host's stages are known.
 
+    The link, and tunnels with it, stay as they are when the same profile is opened again with the same host.
+
     Raises FindingError when the profile is faulty or the first try to reach the host fails; after the latter the
     link goes on trying, unless it was refused for its keys. ``smoke`` shrinks every stage to 10 samples.
     """
@@ -38,9 +40,28 @@ class Start:
 
 @dataclass(frozen=True)
 class Stop:
-    """Ask the running attempt of ``stage`` to save and leave. Answer: the run's state. Raises FindingError."""
+    """Ask the running attempt of ``stage`` to save and leave. Answer: the run's state. Raises FindingError.
+
+    ``run`` names a run of that stage under other parameters, such as a second endpoint; empty: the planned one.
+    """
 
     stage: str
+    run: str = ""
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Serve with other settings in the place of ``run``: that one is stopped, then the new one starts.
+
+    ``settings`` ("serve.layout=nested", "serve.engine=sglang", "export.adopt=/drafter") count on top of those that the
+    profile was opened with, from now on. What stands against the new launch, but for memory that the old one holds, is
+    found before anything is stopped. ``run`` empty: the one that is at work, if it is one alone. Answer: `Started`.
+    Raises FindingError.
+    """
+
+    settings: tuple[str, ...] = ()
+    run: str = ""
+    accept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -299,13 +320,38 @@ class WriteProfile:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Tunnel to the running ``serve``. Answer: {"base_url", "api_key", "port", "model"}."""
+    """Tunnel to the running ``serve``. Answer: {"base_url", "api_key", "port", "model", "host_port", "run"}.
+
+    ``run`` names another endpoint of the campaign (`Services`); empty is the planned one.
+    """
+
+    run: str = ""
+
+
+@dataclass(frozen=True)
+class Services:
+    """Every endpoint of the campaign that is at work, of other parameters too, the planned one first.
+
+    Answer: {"services": [{"run", "attempt", "state", "planned", "ready", "engine", "layout", "depth", "drafter",
+    "host_port", "base_url", "api_key", "model"}, ...]}; with ``tunnels`` off, and until one is ready, without the last
+    three.
+    """
+
+    tunnels: bool = True
+
+
+@dataclass(frozen=True)
+class Tunnel:
+    """A port of this machine that reaches ``port`` of the host's loopback. Answer: {"port"}. Raises FindingError."""
+
+    port: int
 
 
 Command = (
     Open
     | Start
     | Stop
+    | Swap
     | Resume
     | Await
     | FollowLog
@@ -333,4 +379,6 @@ Command = (
     | Results
     | WriteProfile
     | Endpoint
+    | Services
+    | Tunnel
 )

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.control import acts, answers, commands, engine_options, hosts, inspecting, logs, profiles
+from eagle3_backend.control import acts, answers, commands, engine_options, hosts, inspecting, logs, profiles, services
 from eagle3_backend.control.campaign import Campaign, link_lost
 from eagle3_backend.control.snapshot import Event, Snapshot
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.smoke import smoke
-from eagle3_backend.profile import load
+from eagle3_backend.profile import Profile, load
 from eagle3_backend.remote.link import LinkLost
 from eagle3_backend.remote.session import HostSession
 from eagle3_backend.remote.ssh_config import SshFiles
@@ -65,7 +65,7 @@ class Desk:
                 return await asyncio.to_thread(profiles.write, command.path, command.text, command.before)
             if isinstance(command, commands.Inspect) and command.host:
                 return await hosts.inspect(self._config_dir, command.host, command.path)
-            if isinstance(command, (commands.Start, commands.Stop, commands.Resume)):
+            if isinstance(command, commands.Start | commands.Stop | commands.Resume):
                 return await self._act(self._opened(), command)
             return await self._of_campaign(self._opened(), command)
         except LinkLost as problem:
@@ -99,8 +99,10 @@ class Desk:
         match command:
             case commands.Start(through, only, restart, accept):
                 return await acts.start(campaign, self._cache_dir, through, only, restart, accept)
-            case commands.Stop(stage):
-                return await acts.stop(campaign, stage)
+            case commands.Stop(stage, run):
+                return await acts.stop(campaign, stage, run)
+            case commands.Swap(settings, run, accept):
+                return await services.swap(campaign, self._cache_dir, settings, run, accept)
             case commands.Resume(stage, through, accept):
                 return await acts.resume(campaign, self._cache_dir, stage, through, accept)
             case commands.Await(through):
@@ -151,8 +153,12 @@ class Desk:
                 await campaign.session.request("stop", run=run, attempt=attempt)
             case commands.AddHost(name, folder):
                 return hosts.add(campaign.profile.path, name, folder)
-            case commands.Endpoint():
-                return await answers.endpoint(campaign)
+            case commands.Endpoint(run):
+                return await services.endpoint(campaign, run)
+            case commands.Services(tunnels):
+                return await services.listed(campaign, tunnels)
+            case commands.Tunnel(port):
+                return {"port": await campaign.session.tunnel(port)}
         return None
 
     def _opened(self) -> Campaign:
@@ -165,6 +171,10 @@ class Desk:
         if command.smoke:
             profile = profile.with_parameters(smoke(profile.parameters))
         async with self._opening:
+            if self._campaign is not None and self._campaign.live and _same_place(self._campaign.profile, profile):
+                self._campaign.replan(profile)
+                await self._campaign.next_survey(look=True)
+                return
             await self._leave()
             if self._store is None:
                 self._store = Store(self._state_dir / "runs.sqlite")
@@ -198,3 +208,8 @@ class Desk:
             self._task = None
         if campaign is not None:
             await campaign.session.close()
+
+
+def _same_place(before: Profile, after: Profile) -> bool:
+    """Whether a profile goes on where the open one works: one file, one host, the same interpreters."""
+    return all(getattr(before, name) == getattr(after, name) for name in ("path", "host", "environments"))

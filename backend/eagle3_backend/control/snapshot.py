@@ -98,6 +98,16 @@ class StageView:
 
 
 @dataclass(frozen=True)
+class ServiceView:
+    """An endpoint of the campaign that is at work; ``planned`` when its parameters are those of the open profile."""
+
+    run: str
+    attempt: int
+    state: RunState
+    planned: bool = False
+
+
+@dataclass(frozen=True)
 class LogView:
     """The tail of a stage's log, decoded and split, newest last; remote text with its colours, never markup.
 
@@ -147,6 +157,7 @@ class Snapshot:
     findings: tuple[Finding, ...] = ()
     price_per_hour: float = 0.0
     spent_seconds: float = 0.0
+    services: tuple[ServiceView, ...] = ()
 
     def stage(self, name: str) -> StageView | None:
         return next((view for view in self.stages if view.name == name), None)

@@ -1,4 +1,4 @@
-"""Commands that only read: status, logs, endpoint, metrics, doctor."""
+"""Commands that only read: status, logs, metrics, doctor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from eagle3_tui.commands.campaign import (
     choose,
     opened,
 )
-from eagle3_tui.commands.output import REFUSED, STAGE_ENDED_BADLY, Output, clean, command, duration, exit_code
+from eagle3_tui.commands.output import REFUSED, Output, clean, command, duration, exit_code
 
 if TYPE_CHECKING:
     from eagle3_backend.control import Control
@@ -145,29 +145,6 @@ def _piece(control: Control, stage: str, attempt: int, offset: int, length: int)
 
     answer: dict[str, Any] = control.submit(Logs(stage, attempt, offset, length)).result()
     return answer
-
-
-def endpoint(
-    context: typer.Context,
-    profile: ProfileOption = None,
-    settings: SettingsOption = None,
-    smoke: SmokeOption = False,
-    no_input: NoInputOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """A tunnel to the running `serve`: prints its address and key, and stays open until it is interrupted."""
-    from eagle3_backend.control.commands import Endpoint
-
-    with at_work(context, profile, settings, no_input, as_json=as_json, smoke=smoke) as (control, output):
-        answer = control.submit(Endpoint()).result()
-        output.give(answer, "\n".join(clean(f"{name:<9} {value}") for name, value in answer.items()))
-        output.say("The tunnel is open until ctrl-c. The engine goes on without it; end it: eagle3-tui stop serve")
-        while True:
-            view = control.snapshot().stage("serve")
-            if view is None or view.state.is_ended:
-                output.say("serve has ended.")
-                raise typer.Exit(STAGE_ENDED_BADLY)
-            time.sleep(LOOK_SECONDS)
 
 
 def metrics(

@@ -64,7 +64,9 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
-_ADVICE = re.compile(r"\beagle3-tui (?:(run|resume|attach|stop|status|logs|metrics|endpoint)|(hosts|doctor))\b")
+_ADVICE = re.compile(
+    r"\beagle3-tui (?:(run|resume|attach|stop|status|logs|metrics|endpoint|serve|chat)|(hosts|doctor))\b"
+)
 """Commands that are about a campaign, and those that are about its host, as messages and findings name them."""
 
 

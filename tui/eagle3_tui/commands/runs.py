@@ -114,13 +114,16 @@ def attach(
                 )
             )
         was_fresh = view is not None and view.fresh
-        report(control, through, _watched(control, through, output), output, fresh=was_fresh)
+        report(control, through, watched(control, through, output), output, fresh=was_fresh)
 
 
 def stop(
     context: typer.Context,
     stage: OptionalStage = None,
     everything: Annotated[bool, typer.Option("--all", help="Every stage that is active.")] = False,
+    run_name: Annotated[
+        str, typer.Option("--run", metavar="RUN", help="A run of the stage under other parameters: another endpoint.")
+    ] = "",
     profile: ProfileOption = None,
     settings: SettingsOption = None,
     smoke: SmokeOption = False,
@@ -132,6 +135,8 @@ def stop(
 
     if bool(stage) == everything:
         raise typer.BadParameter("name a stage, or give --all")
+    if run_name and stage != "serve":
+        raise typer.BadParameter("--run names an endpoint: stop serve --run RUN")
     with at_work(context, profile, settings, no_input, as_json=as_json, smoke=smoke) as (control, output):
         # What is queued behind a stopped stage does not start.
         views = [view for view in control.snapshot().stages if view.state is not RunState.QUEUED]
@@ -139,7 +144,10 @@ def stop(
         if not names:
             output.say("Nothing is running in this campaign.")
         for name in names:
-            control.submit(Stop(name)).result()
+            control.submit(Stop(name, run_name)).result()
+        if run_name:
+            output.give({"stages": {"serve": wait_for_service(control, run_name)}}, f"{run_name} stopped")
+            return
         states = _wait_for_end(control, names, output)
         output.give({"stages": states}, "\n".join(f"{name} {state}" for name, state in states.items()))
 
@@ -176,11 +184,11 @@ def finish(control: Control, through: str, started: Started, output: Output, *, 
         answer = {"stage": through, "fresh": False, "detached": True, "runs": list(started.runs)}
         output.give(answer, "\n".join(started.runs))
         return
-    outcome = _watched(control, through, output)
+    outcome = watched(control, through, output)
     report(control, through, outcome, output, fresh=not started.runs, runs=started.runs)
 
 
-def _watched(control: Control, through: str, output: Output) -> Outcome:
+def watched(control: Control, through: str, output: Output) -> Outcome:
     try:
         return follow(control, through, sys.stderr)
     except KeyboardInterrupt:
@@ -266,6 +274,13 @@ def _amounts(entry: dict[str, Any]) -> str:
 def _last_active(snapshot: Snapshot) -> str | None:
     active = [view.name for view in snapshot.stages if view.state.is_active]
     return active[-1] if active else None
+
+
+def wait_for_service(control: Control, run: str) -> str:
+    """Wait until an endpoint under other parameters is no longer at work; its state then."""
+    while any(service.run == run for service in control.snapshot().services):
+        time.sleep(0.2)
+    return RunState.STOPPED.value
 
 
 def _wait_for_end(control: Control, names: list[str], output: Output) -> dict[str, str]:

@@ -1,0 +1,109 @@
+"""Several endpoints of one campaign, and one in the place of another, with a service of the tests."""
+
+from __future__ import annotations
+
+import urllib.request
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from eagle3_backend.control.chain import Ground, build_spec
+from eagle3_backend.control.commands import Await, Endpoint, Open, Services, Start, Stop, Swap, Tunnel
+from eagle3_backend.control.snapshot import Gpu, Machine
+from eagle3_backend.findings import FindingError
+from eagle3_backend.pipeline.plan import plan_campaign
+from eagle3_backend.profile import load
+from eagle3_backend.states import LinkState
+
+FITS = ("serve.context=512",)
+DEEPER = (*FITS, "serve.depth=2")
+
+
+@pytest.fixture
+def serving(campaign):
+    """A control with one endpoint at work."""
+    control = campaign.control(settings=FITS)
+    campaign.ask(control, Start("serve"))
+    assert campaign.ask(control, Await("serve")).reached
+    yield control
+    for service in campaign.ask(control, Services(tunnels=False))["services"]:
+        campaign.ask(control, Stop("serve", service["run"]))
+
+
+def services(campaign, control):
+    return campaign.ask(control, Services())["services"]
+
+
+def who(base_url):
+    with urllib.request.urlopen(base_url, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def refused(campaign, control, command):
+    with pytest.raises(FindingError) as problem:
+        campaign.ask(control, command)
+    return [finding.code for finding in problem.value.findings]
+
+
+def test_two_endpoints_are_at_work_at_once_and_each_address_reaches_its_own(campaign, serving, wait_until):
+    first = services(campaign, serving)[0]
+    campaign.ask(serving, Open(campaign.profile, DEEPER))
+    campaign.ask(serving, Start("serve"))
+    assert campaign.ask(serving, Await("serve")).reached
+    both = services(campaign, serving)
+    assert [(each["planned"], each["ready"], each["depth"]) for each in both] == [(True, True, 2), (False, True, 3)]
+    assert both[1] | {"planned": True} == first
+    assert [who(each["base_url"]) for each in both] == [each["run"] for each in both]
+    assert campaign.ask(serving, Endpoint(first["run"]))["base_url"] == first["base_url"]
+    assert len(serving.snapshot().services) == 2
+    campaign.ask(serving, Stop("serve", first["run"]))
+    wait_until(serving, lambda now: [each.run for each in now.services] == [both[0]["run"]])
+    assert refused(campaign, serving, Stop("serve", first["run"])) == ["stage_not_running"]
+
+
+def test_a_swap_stops_one_endpoint_and_starts_the_other(campaign, serving):
+    (old,) = services(campaign, serving)
+    started = campaign.ask(serving, Swap(("serve.depth=2",)))
+    assert started.stages == ("serve",) and started.runs != (old["run"],)
+    assert campaign.ask(serving, Await("serve")).reached
+    (new,) = services(campaign, serving)
+    assert (new["depth"], new["planned"], new["run"]) == (2, True, started.runs[0])
+
+
+def test_a_swap_that_would_be_refused_leaves_the_endpoint_at_work(campaign, serving):
+    before = services(campaign, serving)
+    assert refused(campaign, serving, Swap(("serve.context=8192",))) == ["context_too_long"]
+    assert refused(campaign, serving, Swap(("serve.depth=3",))) == ["service_unchanged"]
+    assert refused(campaign, serving, Swap(("serve.dept=3",))) == ["profile_key_unknown"]
+    assert refused(campaign, serving, Swap((), "no-such-run")) == ["service_absent"]
+    assert services(campaign, serving) == before
+
+
+def test_without_an_endpoint_there_is_nothing_to_swap(campaign):
+    assert refused(campaign, campaign.control(), Swap(("serve.depth=2",))) == ["service_absent"]
+
+
+def test_a_tunnel_and_its_link_outlive_another_opening_of_the_profile_and_a_cut(campaign, serving, wait_until):
+    (service,) = services(campaign, serving)
+    local = campaign.ask(serving, Tunnel(service["host_port"]))["port"]
+    campaign.ask(serving, Open(campaign.profile, DEEPER))
+    assert who(f"http://127.0.0.1:{local}") == service["run"]
+    since = serving.snapshot().host.since
+    for process in psutil.Process().children(recursive=True):
+        if "eagle3_backend.agent.gateway" in process.cmdline():
+            process.kill()
+    wait_until(serving, lambda now: now.host.link is LinkState.LIVE and now.host.since != since)
+    assert who(f"http://127.0.0.1:{local}") == service["run"]
+
+
+def test_a_second_endpoint_takes_gpus_that_nobody_holds(campaign):
+    profile = load(campaign.profile)
+    plan = plan_campaign("demo", "/w", profile.parameters, {"files": [], "published": []})
+    gpus = tuple(Gpu(number, "H200", 0.0, 0, 1, 30.0, 100.0, f"GPU-{number}") for number in range(2))
+    ground = Ground("python", "payload", Machine(gpus=gpus))
+    taken = [
+        build_spec(plan.stages["serve"], plan, profile.parameters, replace(ground, busy=busy), (), 1.0)["gpus"]
+        for busy in (frozenset(), frozenset({"GPU-0"}), frozenset({"GPU-0", "GPU-1"}))
+    ]
+    assert taken == [["GPU-0"], ["GPU-1"], ["GPU-0"]]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from eagle3_backend.control import Control, chain
+from eagle3_backend.control.alerts import Notices
 from eagle3_backend.control.commands import Command, Open
 from eagle3_backend.control.snapshot import Snapshot
 
@@ -137,8 +138,8 @@ class Campaign:
             + stages
         )
 
-    def control(self, *, opened: bool = True, **options: Any) -> Control:
-        control = Control(self.root / "config", self.root / "state", self.root / "cache")
+    def control(self, *, opened: bool = True, notices: Notices | None = None, **options: Any) -> Control:
+        control = Control(self.root / "config", self.root / "state", self.root / "cache", notices=notices)
         self.controls.append(control)
         control.start()
         if opened:

@@ -20,7 +20,7 @@ class FakeDesk:
 
     newest: FakeDesk
 
-    def __init__(self, config_dir, state_dir, cache_dir, *, changed, tell):
+    def __init__(self, config_dir, state_dir, cache_dir, *, changed, tell, notices):
         self.changed = changed
         self.tell = tell
         self.pictures = 0

@@ -1,4 +1,4 @@
-"""What waits for a person, what it costs, and what is worth a bell."""
+"""What waits for a person, and what it costs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from eagle3_backend.control.snapshot import Gpu, HostView, Machine, Snapshot, StageView
+from eagle3_backend.control.snapshot import HostView, Machine, Snapshot, StageView
 from eagle3_backend.findings import error
 from eagle3_backend.states import LinkState, RunState
-from eagle3_tui.alerts import CALM_SECONDS, IDLE_SECONDS, Alerts
 from eagle3_tui.needs import cost_words, needs, remaining
 
 LIVE = HostView("box", LinkState.LIVE)
@@ -80,53 +79,3 @@ async def test_the_line_stands_on_top_of_the_dashboard(show) -> None:
 async def test_where_it_is_short_the_line_gives_its_place_to_the_pipeline(show) -> None:
     async with show("train", (80, 18)) as panel:
         assert "Pipeline" in panel.lines()[1]
-
-
-# The bell
-
-
-def test_an_end_rings_once_and_the_first_picture_never() -> None:
-    alerts = Alerts()
-    assert alerts.observe(campaign(stage("train", RunState.DONE)), 0.0) == []
-    assert alerts.observe(campaign(stage("bench", RunState.RUNNING)), 1.0) == []
-    assert alerts.observe(campaign(stage("bench", RunState.FAILED, remark="exit 137")), 2.0) == [
-        ("bench failed: exit 137", "bad")
-    ]
-    assert alerts.observe(campaign(stage("bench", RunState.FAILED, remark="exit 137")), 3.0) == []
-
-
-def test_a_lost_link_is_no_end() -> None:
-    alerts = Alerts()
-    alerts.observe(campaign(stage("train", RunState.RUNNING)), 0.0)
-    assert alerts.observe(campaign(stage("train", RunState.UNKNOWN, last_state=RunState.RUNNING)), 1.0) == []
-    assert alerts.observe(campaign(stage("train", RunState.DONE)), 2.0) == [("train done", "good")]
-
-
-def test_a_trouble_that_flickers_rings_once() -> None:
-    alerts = Alerts()
-    full = campaign(DONE, host=replace(LIVE, machine=Machine(disk_free=1, disk_total=1000)))
-    rung = [len(alerts.observe(full if second % 2 else campaign(DONE), float(second))) for second in range(20)]
-    assert sum(rung) == 1
-    alerts.observe(campaign(DONE), 21.0 + CALM_SECONDS)
-    assert len(alerts.observe(full, 22.0 + CALM_SECONDS)) == 1
-
-
-def test_idle_gpus_ring_after_a_quarter_of_an_hour_of_work() -> None:
-    alerts = Alerts()
-    host = replace(LIVE, machine=Machine(gpus=(Gpu(0, "x", 0.0, 1, 2, 30.0, 60.0),)))
-    idle = campaign(stage("train", RunState.RUNNING), host=host)
-    assert alerts.observe(idle, 0.0) == []
-    assert alerts.observe(idle, IDLE_SECONDS - 1) == []
-    assert [role for _, role in alerts.observe(idle, IDLE_SECONDS + 1)] == ["bad"]
-
-
-async def test_the_terminal_rings_and_the_footer_says_why(show) -> None:
-    async with show("train", (120, 40)) as panel:
-        rung: list[int] = []
-        panel.app.bell = lambda: rung.append(1)
-        views = [replace(view, state=RunState.DONE) if view.name == "train" else view
-                 for view in panel.app.picture.stages]  # fmt: skip
-        ended = replace(panel.app.picture, version=900, stages=tuple(views))
-        panel.source.snapshot = lambda: ended
-        await panel.pass_time(1)
-        assert rung == [1] and "train done" in panel.text()

@@ -40,7 +40,7 @@ def profile(tmp_path: Path) -> Path:
 
 def test_commands_given_before_control_is_there_are_answered_by_it(profile, monkeypatch) -> None:
     ready, control = threading.Event(), Control()
-    monkeypatch.setattr(places, "open_control", lambda: ready.wait(30) and control)
+    monkeypatch.setattr(places, "open_control", lambda notices: ready.wait(30) and control)
     source = ControlSource(profile, ())
     source.start()
     early = source.submit(ReconnectNow())
@@ -54,7 +54,7 @@ def test_commands_given_before_control_is_there_are_answered_by_it(profile, monk
 
 
 def test_a_control_that_cannot_start_fails_every_command(profile, monkeypatch) -> None:
-    def broken() -> None:
+    def broken(notices: object) -> None:
         raise OSError("no such folder")
 
     monkeypatch.setattr(places, "open_control", broken)
@@ -71,7 +71,7 @@ def test_a_control_that_comes_after_the_panel_has_left_is_closed(profile, monkey
     ready, control = threading.Event(), Control()
     closed = threading.Event()
     control.close = closed.set
-    monkeypatch.setattr(places, "open_control", lambda: ready.wait(30) and control)
+    monkeypatch.setattr(places, "open_control", lambda notices: ready.wait(30) and control)
     source = ControlSource(profile, ())
     source.start()
     source.close()

@@ -20,8 +20,9 @@ from eagle3_backend.control.snapshot import Snapshot, Started
 from eagle3_backend.findings import FindingError
 from eagle3_backend.states import LinkState
 from eagle3_tui import rules
-from eagle3_tui.alerts import Alerts
 from eagle3_tui.bindings import bindings
+from eagle3_tui.calling import Calls
+from eagle3_tui.configuration import Configuration
 from eagle3_tui.deeds import Deeds
 from eagle3_tui.hangup import leave_on_signals, leave_with_terminal
 from eagle3_tui.screens.base import PanelScreen
@@ -38,6 +39,7 @@ RATES = (10.0, 4.0, 2.0, 1.0, 0.5, 0.0)
 """Redraws a second to choose from: at most so many, and only when something is new; 0 is a pause."""
 NOTICE_SECONDS = 5.0
 QUIT_SECONDS = 2.0
+DEFAULTS = Configuration()
 
 Then = Callable[[Any], None]
 
@@ -78,7 +80,7 @@ class Panel(Deeds, inherit_bindings=False):
         ascii_only: bool = False,
         autostart: str = "",
         readonly: bool = False,
-        bell: bool = True,
+        own: Configuration = DEFAULTS,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -88,7 +90,6 @@ class Panel(Deeds, inherit_bindings=False):
         self.look = Look(PALETTES["eagle-dark"], ascii_only)
         self.wall, self.monotonic = wall, monotonic
         self.readonly = readonly
-        self._rings = bell
         self.seen_events = 0.0
         """Wall time of the newest event that the operator has looked at."""
         self.message: tuple[str, str] = ("", "text")
@@ -97,7 +98,7 @@ class Panel(Deeds, inherit_bindings=False):
         self._message_until = 0.0
         self._interrupted = -QUIT_SECONDS
         self._asked_about = ""
-        self._alerts = Alerts()
+        self._calls = Calls(wall(), bell=own.bell, desktop=own.desktop)
         self._rate, self._pulled = 0, 0.0
         for theme in themes():
             self.register_theme(theme)
@@ -133,10 +134,7 @@ class Panel(Deeds, inherit_bindings=False):
         self.picture = snapshot
         for screen in self._visible():
             screen.show(snapshot)
-        for words, role in self._alerts.observe(snapshot, self.monotonic()):
-            if self._rings:
-                self.bell()
-            self.notice(words, role)
+        self._calls.take(self, snapshot)
         self._ask_about_host(snapshot)
         self._start_once(snapshot)
 
@@ -326,7 +324,7 @@ def run_panel(
     mock: bool = False,
     ascii_only: bool = False,
     readonly: bool = False,
-    bell: bool = True,
+    own: Configuration = DEFAULTS,
 ) -> int:
     """Show the panel until the operator leaves it. ``autostart`` names a stage: its chain is started once, on connect.
 
@@ -340,7 +338,7 @@ def run_panel(
     else:
         from eagle3_tui.source import ControlSource
 
-        source = ControlSource(profile, tuple(settings))
+        source = ControlSource(profile, tuple(settings), own.notices)
     panel = Panel(
         source,
         profile,
@@ -348,7 +346,7 @@ def run_panel(
         ascii_only=ascii_only,
         autostart=autostart,
         readonly=readonly,
-        bell=bell,
+        own=own,
     )
     leave_with_terminal(sys.stdin.fileno(), source.close)
     gc.freeze()  # what was imported stays: no later collection looks at it again

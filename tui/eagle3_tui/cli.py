@@ -102,7 +102,7 @@ def show_panel(
         mock=mock,
         ascii_only=ascii_only or not (sys.stderr.encoding or "").lower().startswith("utf"),
         readonly=readonly,
-        bell=own.bell,
+        own=own,
     )
     raise typer.Exit(status)
 

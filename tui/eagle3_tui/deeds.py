@@ -124,6 +124,11 @@ class Deeds(App[None], inherit_bindings=False):
         self.look = Look(PALETTES[name], self.look.ascii_only)
         self.theme = name
 
+    def send_to_terminal(self, sequence: str) -> None:
+        """Write a control sequence between two frames."""
+        if self._driver is not None and sequence:
+            self._driver.write(sequence)
+
     def copy(self, text: str) -> None:
         """Hand text to the terminal's clipboard (OSC 52)."""
         data = text.encode()

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
+from eagle3_backend.control.alerts import Alerts
 from eagle3_backend.control.commands import (
     Attempts,
     Command,
@@ -31,6 +32,7 @@ from eagle3_backend.control.commands import (
     TrustHostKey,
 )
 from eagle3_backend.control.snapshot import (
+    ALERT,
     NOT_BUILT,
     Event,
     HostView,
@@ -93,6 +95,8 @@ class MockSource:
         self._states: dict[str, RunState] = {}
         self._log_of = "train"
         self._made: tuple[int, Snapshot] = (-1, Snapshot())
+        self._alerts = Alerts()
+        self._called: list[Event] = []
 
     def start(self) -> None:
         self._started = self._clock()
@@ -174,8 +178,14 @@ class MockSource:
         beat = int((self._clock() - self._started) * self._beats)
         version = 1 + beat + 1000 * self._changes
         if self._made[0] != version:
-            self._made = (version, self._picture(version, beat / self._beats))
+            self._made = (version, self._watched(self._picture(version, beat / self._beats)))
         return self._made[1]
+
+    def _watched(self, picture: Snapshot) -> Snapshot:
+        """With an event for each alert, as control has them."""
+        for alert in self._alerts.observe(picture, self._clock()):
+            self._called.append(Event(self._wall(), alert.source, alert.words, alert.severity, ALERT))
+        return replace(picture, events=(*picture.events, *self._called)) if self._called else picture
 
     def _picture(self, version: int, elapsed: float) -> Snapshot:
         if self.scene == "empty":

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eagle3_backend.control.alerts import DISK_LEFT
 from eagle3_backend.control.snapshot import Snapshot, StageView
 from eagle3_backend.findings import Severity
 from eagle3_backend.states import LinkState, RunState
@@ -16,8 +17,6 @@ LAST = "bench"
 """The stage to whose end the forecast goes, as a start does."""
 LATE_BEAT = 60.0
 """Seconds without a heartbeat after which a stage that is said to run is looked at."""
-DISK_LEFT = 0.05
-"""Share of the workspace's disk below which it needs a person."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from eagle3_backend.findings import FindingError, error
 
 if TYPE_CHECKING:
     from eagle3_backend.control import Control
+    from eagle3_backend.control.alerts import Notices
 
 APPLICATION = "eagle3-tui"
 
@@ -73,10 +74,12 @@ def find_profile(name: str) -> Path:
     )
 
 
-def open_control() -> Control:
-    """The facade on this user's folders, started. The caller closes it."""
+def open_control(notices: Notices | None = None) -> Control:
+    """The facade on this user's folders, started. The caller closes it. With ``notices`` a person is called."""
     from eagle3_backend.control import Control
 
-    control = Control(_folder("user_config_path"), _folder("user_state_path"), _folder("user_cache_path"))
+    control = Control(
+        _folder("user_config_path"), _folder("user_state_path"), _folder("user_cache_path"), notices=notices
+    )
     control.start()
     return control

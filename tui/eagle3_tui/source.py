@@ -13,6 +13,7 @@ from eagle3_backend.control.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from eagle3_backend.control import Control
+    from eagle3_backend.control.alerts import Notices
 
 
 class Source(Protocol):
@@ -37,9 +38,10 @@ class Source(Protocol):
 class ControlSource:
     """The real control, imported and started on a thread of its own: that takes longer than a key press."""
 
-    def __init__(self, profile: Path, settings: tuple[str, ...]) -> None:
+    def __init__(self, profile: Path, settings: tuple[str, ...], notices: Notices | None = None) -> None:
         self._profile = profile
         self._settings = settings
+        self._notices = notices
         self._control: Control | None = None
         self._lock = threading.Lock()
         self._waiting: list[tuple[Command, Future[Any]]] = []
@@ -53,7 +55,7 @@ class ControlSource:
         try:
             from eagle3_tui.places import open_control
 
-            control = open_control()
+            control = open_control(self._notices)
         except BaseException as problem:
             with self._lock:
                 self._failed = problem

@@ -96,12 +96,15 @@ class Campaign:
             problem = self.session.problem
             severity = "info" if state in (*REACHABLE, LinkState.CONNECTING) else "warning"
             text = f"{state.value}: {problem.message}" if problem and severity == "warning" else state.value
-            event = Event(time.time(), self.session.name, text, severity, "link")
-            self.store.add_event(event.at, event.source, event.text, event.severity, event.kind)
-            self.tell(event)
+            self.record(Event(time.time(), self.session.name, text, severity, "link"))
             self._last_link = state
         self._link_changed.set()
         self._changed()
+
+    def record(self, event: Event) -> None:
+        """Tell of an event that no journal holds, and keep it for later."""
+        self.store.add_event(event.at, event.source, event.text, event.severity, event.kind)
+        self.tell(event)
 
     def tell(self, event: Event) -> None:
         """Keep an event and pass it on."""

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_backend.control import acts, answers, commands, engine_options, hosts, inspecting, logs, profiles, services
+from eagle3_backend.control.alerts import Notices
 from eagle3_backend.control.campaign import Campaign, link_lost
 from eagle3_backend.control.snapshot import Event, Snapshot
+from eagle3_backend.control.watching import Watch
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.smoke import smoke
 from eagle3_backend.profile import Profile, load
@@ -34,7 +36,9 @@ class Desk:
         *,
         changed: Callable[[], None],
         tell: Callable[[Event], None],
+        notices: Notices | None = None,
     ) -> None:
+        """With ``notices`` somebody watches the open campaign and calls a person when it needs one."""
         self._config_dir = config_dir
         self._state_dir = state_dir
         self._cache_dir = cache_dir
@@ -42,12 +46,19 @@ class Desk:
         self._tell = tell
         self._store: Store | None = None
         self._campaign: Campaign | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._notices = notices
+        self._watch: Watch | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._opening = asyncio.Lock()
         self._before: dict[str, Any] = {}
 
     def picture(self, version: int) -> Snapshot:
-        return self._campaign.picture(version) if self._campaign else Snapshot(version=version)
+        if self._campaign is None:
+            return Snapshot(version=version)
+        picture = self._campaign.picture(version)
+        if self._watch is not None:
+            self._watch.look(picture)
+        return picture
 
     async def close(self) -> None:
         await self._leave()
@@ -183,7 +194,10 @@ class Desk:
                 profile, session, self._store, self._state_dir / "logs", changed=self._changed, tell=self._tell
             )
             self._before = next((entry for entry in hosts.known(self._config_dir) if entry["name"] == session.name), {})
-            self._task = asyncio.create_task(campaign.run())
+            self._tasks = [asyncio.create_task(campaign.run())]
+            if self._notices is not None:
+                self._watch = Watch(campaign, self._notices)
+                self._tasks.append(asyncio.create_task(self._watch.run()))
         self._changed()
         await self._reach(campaign)
 
@@ -202,10 +216,10 @@ class Desk:
         campaign, self._campaign = self._campaign, None
         if campaign is not None:
             await campaign.leave()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        tasks, self._tasks, self._watch = self._tasks, [], None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if campaign is not None:
             await campaign.session.close()
 

@@ -17,6 +17,7 @@ from eagle3_backend.control.snapshot import Event, Snapshot
 from eagle3_backend.findings import FindingError
 
 if TYPE_CHECKING:
+    from eagle3_backend.control.alerts import Notices
     from eagle3_backend.control.desk import Desk
 
 SNAPSHOT_SECONDS = 0.1
@@ -28,8 +29,10 @@ CLOSE_SECONDS = 5.0
 class Control:
     """Commands in, snapshots out. ``state_dir`` may be shared by any number of programs at once."""
 
-    def __init__(self, config_dir: Path, state_dir: Path, cache_dir: Path) -> None:
+    def __init__(self, config_dir: Path, state_dir: Path, cache_dir: Path, *, notices: Notices | None = None) -> None:
+        """``notices`` says how to call a person when the open campaign needs one; without it nobody watches."""
         self._folders = (config_dir, state_dir, cache_dir)
+        self._notices = notices
         self._snapshot = Snapshot()
         self._listeners: list[Callable[[Event], None]] = []
         self._loop = asyncio.new_event_loop()
@@ -88,7 +91,7 @@ class Control:
         from eagle3_backend.control.desk import Desk
 
         try:
-            desk = Desk(*self._folders, changed=self._dirty.set, tell=self._tell)
+            desk = Desk(*self._folders, changed=self._dirty.set, tell=self._tell, notices=self._notices)
         except BaseException as problem:
             self._desk.set_exception(problem)
             await self._closing.wait()

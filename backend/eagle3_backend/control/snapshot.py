@@ -9,6 +9,9 @@ from eagle3_backend.findings import Finding
 from eagle3_backend.runs.loglines import LogLine
 from eagle3_backend.states import LinkState, RunState
 
+ALERT = "alert"
+"""Kind of an event for which a person is called; its data has `alert`, what it is, and `quiet`, whether it is night."""
+
 NOT_BUILT = "not built yet"
 """Remark of a stage that has a place in the pipeline and no program."""
 
@@ -125,7 +128,8 @@ class LogView:
 class Event:
     """Something that happened: wall time in seconds, where, and a severity word for its glyph.
 
-    ``kind`` names it for programs (`state`, `checkpoint`, `artifact`, `finding`, `note`, `link`); ``data`` is its JSON.
+    ``kind`` names it for programs (`state`, `checkpoint`, `artifact`, `finding`, `note`, `link`, `alert`, `webhook`);
+    ``data`` is its JSON.
     """
 
     at: float

@@ -4,7 +4,10 @@ is a program that tells a version of vLLM."""
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import socket
+import subprocess
 import sys
 import textwrap
 import time
@@ -194,3 +197,38 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drafters: ModuleTy
         path.unlink()
     for control in found.controls:
         control.close()
+
+
+STAND_INS = Path(__file__).parents[1] / "stages"
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Start a stand-in; its URL."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(engine: str = "vllm", *flags: str, **variables: str) -> str:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        if engine == "vllm":
+            command = [str(STAND_INS / "stand_in_engine.py"), "serve", "/target"]
+        else:
+            (tmp_path / "key.yaml").write_text('api-key: "secret"\n')
+            command = [str(STAND_INS / "stand_in_sglang.py"), "--config", str(tmp_path / "key.yaml")]
+        env = {**os.environ, "VLLM_API_KEY": "secret", **variables}
+        command = [sys.executable, *command, "--port", str(port), *flags]
+        started.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL))
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return f"http://127.0.0.1:{port}/v1"
+            except OSError:
+                assert time.monotonic() < deadline and started[-1].poll() is None
+                time.sleep(0.05)
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()

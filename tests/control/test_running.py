@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -18,44 +12,11 @@ from eagle3_backend.engines.answers import Prompt
 from eagle3_backend.findings import FindingError
 from eagle3_tui.cli import app
 
-STAND_INS = Path(__file__).parents[1] / "stages"
 DRAFTED = ("--speculative-config", json.dumps({"method": "eagle3", "model": "/d", "num_speculative_tokens": 3}))
 TOLD = ("--per-request-spec-decode-metrics", "detailed")
 SGLANG = ("--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "3")
 PROMPTS = [Prompt(str(number), "file", f"Question {number}: why is it so?") for number in range(12)]
 FEW = Wanted(12, 24, 4)
-
-
-@pytest.fixture
-def serve(tmp_path):
-    """Start a stand-in; its URL."""
-    started = []
-
-    def start(engine="vllm", *flags, **variables):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        if engine == "vllm":
-            command = [str(STAND_INS / "stand_in_engine.py"), "serve", "/target"]
-        else:
-            (tmp_path / "key.yaml").write_text('api-key: "secret"\n')
-            command = [str(STAND_INS / "stand_in_sglang.py"), "--config", str(tmp_path / "key.yaml")]
-        env = {**os.environ, "VLLM_API_KEY": "secret", **variables}
-        command = [sys.executable, *command, "--port", str(port), *flags]
-        started.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL))
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                return f"http://127.0.0.1:{port}/v1"
-            except OSError:
-                assert time.monotonic() < deadline and started[-1].poll() is None
-                time.sleep(0.05)
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
 
 
 def codes(answer):

@@ -2,8 +2,8 @@
 
 An answer is made of the prompt's letters, so it is the same with and without a drafter. Variables change its ways:
 `STAND_IN_DEATH` ends it at that request, `STAND_IN_NO_DRAFTS` lets it never draft, `STAND_IN_SECONDS` slows answers,
-`STAND_IN_TOOK` is the method, depth and aux layers that it says it took, `STAND_IN_STRANGER` (a request's number) lets
-another client be served beside that request.
+`STAND_IN_CUT` breaks a stream off, `STAND_IN_TOOK` is the method, depth and aux layers that it says it took,
+`STAND_IN_STRANGER` (a request's number) lets another client be served beside that request.
 """
 
 from __future__ import annotations
@@ -85,8 +85,28 @@ class Handler(BaseHTTPRequestHandler):
             self.send(401, '{"error": "Unauthorized"}')
         elif len(text) > 1000:
             self.send(400, '{"error": {"message": "maximum context length exceeded"}}')
+        elif request.get("stream"):
+            self.stream(answer(text, request["max_tokens"]))
         else:
             self.send(200, json.dumps(answer(text, request["max_tokens"])))
+
+    def stream(self, whole: dict) -> None:
+        """The answer letter by letter, each as slow as `STAND_IN_SECONDS`; cut off behind `STAND_IN_CUT` letters."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        letters = whole["choices"][0]["message"]["content"]
+        for place, letter in enumerate(letters):
+            if str(place) == os.environ.get("STAND_IN_CUT"):
+                return
+            self.event({"choices": [{"delta": {"content": letter}}]})
+            time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
+        self.event({"choices": [{"delta": {}, "finish_reason": "length"}]})
+        self.event({"choices": [], "usage": whole["usage"]})
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def event(self, content: dict) -> None:
+        self.wfile.write(b"data: " + json.dumps(content).encode() + b"\n\n")
 
     def send(self, status: int, content: str) -> None:
         self.send_response(status)

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from eagle3_backend.findings import FindingError, error
-from eagle3_tui.commands import check, convert, diff, hosts, inspect, look, running, runs, serving, settings
+from eagle3_tui.commands import chat, check, convert, diff, hosts, inspect, look, running, runs, serving, settings
 from eagle3_tui.commands.campaign import DEFAULT_PROFILE, Choice, NoInputOption, SettingsOption, choose, opened
 from eagle3_tui.commands.output import command
 from eagle3_tui.places import find_profile, user_settings
@@ -115,7 +115,7 @@ def _has_screen() -> bool:
 
 _ACTS = (runs.run, runs.attach, runs.stop, runs.resume)
 _LOOKS = (look.status, look.logs, look.metrics, look.doctor)
-_SERVING = (serving.serve, serving.endpoint)
+_SERVING = (serving.serve, serving.endpoint, chat.chat)
 _DRAFTERS = (check.check, running.bench, check.engines, diff.diff, convert.convert, inspect.inspect)
 for function in (*_ACTS, *_LOOKS, *_SERVING, *_DRAFTERS):
     app.command()(function)

@@ -17,11 +17,14 @@ from eagle3_backend.engines.prompt_sets import evenly, set_hash
 from eagle3_backend.engines.rounds import Round, Rounds, no_drafts, read_round, replay_finding
 from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.pipeline.conversations import read_file
+from eagle3_backend.serving.chat import Chat
 from eagle3_backend.serving.running_server import Identity, RunningServer
 
-__all__ = ["Drafter", "RunningServer", "Wanted", "bench", "check", "read_prompts"]
+__all__ = ["Chat", "Drafter", "RunningServer", "Wanted", "bench", "check", "read_prompts"]
 
 SEED, RESAMPLES = 17, 2000
+PATIENCE, RETRY = 90.0, 1.0
+"""How long a bench waits for a server whose link was cut, and between two tries, seconds."""
 
 
 @dataclass(frozen=True)
@@ -96,20 +99,20 @@ def bench(
     """
     findings = _of_drafter(server.identity, drafter)
     rounds: list[Round] = []
-    begin, generated = time.monotonic(), 0
+    begin, generated, repeated = time.monotonic(), 0, 0
     for start in range(0, len(prompts), wanted.concurrency):
         some = prompts[start : start + wanted.concurrency]
-        before = server.scrape()
-        found = {
-            answer.prompt: answer
-            for answer in ask_all(partial(server.chat, max_new_tokens=wanted.max_new_tokens), some, len(some))
-        }
-        # In the order of the prompts, whoever came first: the interval is then the same each time.
-        answers = [answer for answer in map(found.get, some) if isinstance(answer, Answer)]
-        findings += [_refused(answer) for answer in found.values() if isinstance(answer, Refusal)]
-        rounds.append(read_round(before, server.scrape(), answers))
-        generated += sum(answer.generated for answer in answers)
+        one, refusals, cuts = _ask_round(server, some, wanted)
+        repeated += bool(cuts)
+        if one is None:
+            findings.append(_lost(server, start, len(prompts)))
+            break
+        findings += refusals
+        rounds.append(one)
+        generated += sum(answer.generated for answer in one.answers)
         progress(start + len(some), len(prompts))
+    if repeated:
+        findings.append(_cut(repeated))
     measured = Rounds(rounds, server.identity.depth)
     if measured.answers:
         identity = server.identity
@@ -125,6 +128,57 @@ def bench(
     }
     speed = round(generated / (time.monotonic() - begin), 1)
     return _answer(server, findings, acceptance=figures, tokens_per_second=speed, recipe=recipe)
+
+
+def _ask_round(
+    server: RunningServer, prompts: Sequence[Prompt], wanted: Wanted
+) -> tuple[Round | None, list[Finding], int]:
+    """These prompts at once, asked again as a whole after a cut: the counters are then those of the new try.
+
+    None when the server does not come back; what was refused; and how often the link was cut. Raises FindingError.
+    """
+    end, cuts = time.monotonic() + PATIENCE, 0
+    ask = partial(server.chat, max_new_tokens=wanted.max_new_tokens)
+    while True:
+        try:
+            before = server.scrape()
+            found = {answer.prompt: answer for answer in ask_all(ask, prompts, len(prompts))}
+            after = server.scrape()
+        except FindingError as problem:
+            if problem.findings[0].code != "endpoint_unreachable":
+                raise
+            cuts += 1
+            if time.monotonic() > end:
+                return None, [], cuts
+            time.sleep(RETRY)
+            continue
+        # In the order of the prompts, whoever came first: the interval is then the same each time.
+        answers = [answer for answer in map(found.get, prompts) if isinstance(answer, Answer)]
+        refused = [_refused(answer) for answer in found.values() if isinstance(answer, Refusal)]
+        return read_round(before, after, answers), refused, cuts
+
+
+def _lost(server: RunningServer, done: int, wanted: int) -> Finding:
+    return error(
+        "endpoint_lost",
+        f"{server.url} was lost and did not come back within {PATIENCE:.0f} s: the figures are those of {done} of "
+        f"{wanted} prompts.",
+        path="endpoint",
+        expected=wanted,
+        actual=done,
+        fix="Look whether the server is still there, and measure again.",
+    )
+
+
+def _cut(rounds: int) -> Finding:
+    return warning(
+        "endpoint_link_cut",
+        f"The way to the server was cut in {rounds} rounds, which were asked again as a whole; nothing is missing. "
+        "The speed counts the waiting.",
+        path="endpoint",
+        expected=0,
+        actual=rounds,
+    )
 
 
 def _answer(server: RunningServer, findings: Sequence[Finding], **values: Any) -> dict[str, Any]:

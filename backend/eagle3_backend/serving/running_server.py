@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from eagle3_backend.engines.answers import Answer, Prompt, Refusal, chat_body, read_answer
 from eagle3_backend.engines.metrics import Scrape, parse, sglang_server_length
 from eagle3_backend.findings import Finding, FindingError, error
+from eagle3_backend.serving.chat import Chat
 
 SECONDS = 30.0
 """Longest silence of a page."""
@@ -79,6 +80,11 @@ class RunningServer:
             raise FindingError(self._refusal(problem)) from problem
         except (ValueError, KeyError, IndexError, TypeError) as problem:
             raise FindingError(self._no_engine(f"its answer is no completion ({problem!r})")) from problem
+
+    def conversation(self) -> Chat:
+        """To talk to it, piece by piece."""
+        base = f"{self._parts.scheme}://{self._parts.netloc}{self._prefix}/v1"
+        return Chat(base, self._key, self.identity.model)
 
     def scrape(self) -> Scrape:
         """The metrics page."""
@@ -167,8 +173,8 @@ class RunningServer:
                     f"{self.url} does not answer: {problem!r}.",
                     path="endpoint",
                     actual=self.url,
-                    fix="Is it reachable from here? A server that listens on a host's loopback needs a tunnel: "
-                    "ssh -L PORT:127.0.0.1:PORT HOST",
+                    fix="Is it reachable from here? A server on the loopback of the profile's host is HOST:PORT, which "
+                    "opens a tunnel; of another host, ssh -L PORT:127.0.0.1:PORT HOST does.",
                 )
             ) from problem
         if response.status != 200:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eagle3_backend.findings import Finding, FindingError, Severity, error, worst
-from eagle3_tui.commands.campaign import Choice, JsonOption, NoInputOption, ProfileOption, choose
+from eagle3_tui.commands.campaign import Choice, JsonOption, NoInputOption, ProfileOption, choose, opened
 from eagle3_tui.commands.output import OK, REFUSED, Output, clean, command
 
 if TYPE_CHECKING:
@@ -17,7 +20,12 @@ if TYPE_CHECKING:
 
 EndpointOption = Annotated[
     str | None,
-    typer.Option("--endpoint", metavar="URL", help="A running vLLM or SGLang server, such as http://127.0.0.1:8000."),
+    typer.Option(
+        "--endpoint",
+        metavar="URL",
+        help="A running vLLM or SGLang server, such as http://127.0.0.1:8000; HOST:PORT is a port of the loopback of "
+        "the profile's host, through a tunnel.",
+    ),
 ]
 KeyOption = Annotated[
     str, typer.Option("--key-env", metavar="NAME", help="The variable that holds the server's API key.")
@@ -59,15 +67,15 @@ def bench(
 
         chosen, found = running.read_prompts(prompts or _published(choice), count)
         output.findings(found)
-        server = _server(endpoint, key_env, model)
-        output.say(_greeting(server))
-        answer = running.bench(
-            server,
-            chosen,
-            running.Wanted(count, tokens, concurrency),
-            open_drafter(choice, output, drafter, target),
-            lambda done, total: output.say(f"{done} of {total} prompts"),
-        )
+        with reached(choice, output, endpoint, key_env, model) as server:
+            output.say(_greeting(server))
+            answer = running.bench(
+                server,
+                chosen,
+                running.Wanted(count, tokens, concurrency),
+                open_drafter(choice, output, drafter, target),
+                lambda done, total: output.say(f"{done} of {total} prompts"),
+            )
         _end(output, answer, _bench_text(answer))
 
 
@@ -78,8 +86,8 @@ def check_server(
     with command(as_json) as output:
         from eagle3_backend.control import running
 
-        server = _server(endpoint, key_env, "")
-        answer = running.check(server, open_drafter(choice, output, drafter, target))
+        with reached(choice, output, endpoint, key_env, "") as server:
+            answer = running.check(server, open_drafter(choice, output, drafter, target))
         text = f"{_greeting(server)}\ndrafts         {'yes' if answer['drafts'] else 'no'}"
         _end(output, answer, text)
 
@@ -103,9 +111,31 @@ def _published(choice: Choice) -> list[Path]:
     return [profile.path.parent / Path(name).expanduser() for name in names]
 
 
-def _server(endpoint: str, key_env: str, model: str) -> RunningServer:
+@contextmanager
+def reached(choice: Choice, output: Output, endpoint: str, key_env: str, model: str) -> Iterator[RunningServer]:
+    """The server, through a tunnel where the endpoint is a port of the profile's host. Raises FindingError."""
+    from eagle3_backend.control.commands import Tunnel
     from eagle3_backend.control.running import RunningServer
 
+    key = _key(key_env)
+    port = _port_on_host(choice, endpoint)
+    if port is None:
+        yield RunningServer(endpoint, key, model)
+        return
+    with opened(choice, output) as control:
+        local = control.submit(Tunnel(port)).result()["port"]
+        yield RunningServer(f"http://127.0.0.1:{local}", key, model)
+
+
+def _port_on_host(choice: Choice, endpoint: str) -> int | None:
+    """The port, where the endpoint is one of the profile's host; None for all that is reached from here."""
+    match = re.fullmatch(r"([^/:@]+):(\d{1,5})", endpoint)
+    if match is None or match[1] in ("localhost", "127.0.0.1"):
+        return None
+    return int(match[2]) if choice.load().host.address == match[1] else None
+
+
+def _key(key_env: str) -> str:
     if key_env and not os.environ.get(key_env):
         raise FindingError(
             error(
@@ -116,7 +146,7 @@ def _server(endpoint: str, key_env: str, model: str) -> RunningServer:
                 fix=f"export {key_env}=...",
             )
         )
-    return RunningServer(endpoint, os.environ.get(key_env, "") if key_env else "", model)
+    return os.environ.get(key_env, "") if key_env else ""
 
 
 def _greeting(server: RunningServer) -> str:

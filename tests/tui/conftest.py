@@ -52,9 +52,14 @@ class Shown:
         await self.settle()
 
     async def settle(self) -> None:
-        """Let answers arrive and the next frame be drawn."""
+        """Let answers arrive and the next frame be drawn, at the size that the terminal has now."""
         await self.pilot.pause()
         await self.pilot.pause(0.02)
+        for _ in range(500):
+            if self.app.screen._compositor.size == self.app.size:
+                return
+            await self.pilot.pause(0.02)
+        raise AssertionError(f"never drawn at {self.app.size}")
 
     async def pass_time(self, seconds: float) -> None:
         """Move the clock and draw what is new."""

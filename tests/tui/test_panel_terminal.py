@@ -34,6 +34,7 @@ class Terminal:
             known = {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
             known |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
             signal.signal(signal.SIGHUP, signal.SIG_IGN if deaf else signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job inherits it ignored
             os.execve(sys.executable, [sys.executable, "-c", START], known)
         self.resize(columns, rows)
         self.status: int | None = None

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from eagle3_backend.engines.plan import MANAGED
 from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.pipeline import environments
 from eagle3_backend.pipeline.artifacts import hash_file
@@ -108,7 +109,13 @@ class Profile:
                 value = tomllib.loads(f"value = {text}")["value"]
             except tomllib.TOMLDecodeError:
                 value = text
-            changed.setdefault(stage, {})[field_name] = value
+            values = changed.setdefault(stage, {})
+            field_name, dot, key = field_name.partition(".")
+            if dot:  # one entry of a table, such as serve.options.--max-num-seqs
+                held = getattr(self.parameters.get(stage), field_name, None)
+                values.setdefault(field_name, dict(held) if isinstance(held, dict) else {})[key] = value
+            else:
+                values[field_name] = value
         parameters = dict(self.parameters)
         for stage, values in changed.items():
             if stage not in STAGES:
@@ -208,7 +215,7 @@ def _validate_stage(name: str, values: dict[str, Any], prefix: str) -> StagePara
 
 
 def _out_of_range(parameters: StageParameters, prefix: str) -> list[Finding]:
-    found = []
+    found = _managed_options(getattr(parameters, "options", {}), prefix)
     for entry in fields(parameters):
         name, value = entry.name, getattr(parameters, entry.name)
         if name in AT_LEAST and value < AT_LEAST[name]:
@@ -231,6 +238,21 @@ def _out_of_range(parameters: StageParameters, prefix: str) -> list[Finding]:
             )
         )
     return found
+
+
+def _managed_options(options: dict[str, Any], prefix: str) -> list[Finding]:
+    """An engine's own options that are not the operator's to set."""
+    return [
+        error(
+            "option_managed",
+            f"{name} cannot be set here: {MANAGED[name]}.",
+            path=f"{prefix}options.{name}",
+            actual=name,
+            fix="Take it out.",
+        )
+        for name in options
+        if name in MANAGED
+    ]
 
 
 def parameter_schema() -> dict[str, Any]:

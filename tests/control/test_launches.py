@@ -152,3 +152,18 @@ async def test_gpus_and_shared_memory_of_the_host_are_held_against_either_engine
     expected = codes - {"gpu_memory_taken"} if engine == "sglang" else codes
     assert expected <= found
     assert found & {"gpu_memory_taken", "gpus_missing", "engine_options_unchecked", "option_unknown"} <= codes
+
+
+def test_an_operators_own_option_is_in_the_launch_and_a_misspelt_one_is_refused_with_the_right_name(campaign, exported):
+    own = (*FITS, "serve.options.--max-num-seqs=8", "serve.options.--speculative-config.kv_cache_dtype=auto")
+    campaign.ask(exported, Open(campaign.profile, own))
+    answer = campaign.ask(exported, DryRun("serve"))
+    assert codes(answer, "error") == []
+    rows = {row["name"]: row for row in answer["launches"]["serve"]["reasons"]}
+    assert rows["--max-num-seqs"]["value"] == "8" and "operator" in rows["--max-num-seqs"]["reason"]
+    assert '"kv_cache_dtype":"auto"' in rows["--speculative-config"]["value"]
+    campaign.ask(exported, Open(campaign.profile, (*FITS, "serve.options.--max-num-seq=8")))
+    answer = campaign.ask(exported, DryRun("serve"))
+    assert codes(answer, "error") == ["option_unknown"]
+    assert "--max-num-seqs" in str(answer["findings"])
+    assert refused(campaign, exported, Open(campaign.profile, ("serve.options.--host=0.0.0.0",))) == ["option_managed"]

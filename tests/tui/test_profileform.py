@@ -168,3 +168,14 @@ def test_a_fault_of_a_table_stands_beside_all_of_its_keys():
     text = TEXT + '[environments.vllm]\nset = ""\n'
     beside = [value.field.path for value in form(PATH, TEXT, text).values if value.findings]
     assert beside == ["environments.vllm.python", "environments.vllm.set"]
+
+
+def test_a_key_that_holds_a_point_is_written_and_taken_out_with_every_comment_kept():
+    text = "[stages.serve]  # ours\ndepth = 3\n# the end\n"
+    path = ("stages", "serve", "options", "--speculative-config.kv_cache_dtype")
+    written = profileform.with_value(text, path, "auto")
+    told = tomllib.loads(written)["stages"]["serve"]["options"]
+    assert told == {"--speculative-config.kv_cache_dtype": "auto"}
+    assert "# ours" in written and "# the end" in written
+    assert "options" not in profileform.without(written, ("stages", "serve", "options"))
+    assert "kv_cache_dtype" not in profileform.without(written, path)

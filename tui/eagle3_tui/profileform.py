@@ -5,10 +5,11 @@ Reading and checking import pydantic and take tens of milliseconds: call them on
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -169,12 +170,15 @@ def typed(field: Field, words: str) -> Any:
     return words if field.text and not isinstance(value, str) else value
 
 
-def with_value(text: str, path: str, value: Any) -> str:
-    """The text with this key set; comments, order and everything else stay. Raises FindingError `edit_impossible`."""
+def with_value(text: str, path: str | Sequence[str], value: Any) -> str:
+    """The text with this key set; comments, order and everything else stay. Raises FindingError `edit_impossible`.
+
+    ``path`` in parts where a key itself holds a point.
+    """
     import tomlkit
 
     document, mark = _document(text)
-    *tables, key = path.split(".")
+    *tables, key = _parts(path)
     try:
         table: Any = document
         for index, name in enumerate(tables):
@@ -192,14 +196,23 @@ def with_value(text: str, path: str, value: Any) -> str:
     except (TypeError, ValueError, KeyError, AttributeError):
         pass  # a value that TOML cannot hold, or a document that is written in a way that cannot take it
     raise FindingError(
-        error("edit_impossible", f"{path} cannot be written into this file.", path=path, actual=in_words(value))
+        error(
+            "edit_impossible",
+            f"{'.'.join(_parts(path))} cannot be written into this file.",
+            path=".".join(_parts(path)),
+            actual=in_words(value),
+        )
     )
 
 
-def without(text: str, path: str) -> str:
+def _parts(path: str | Sequence[str]) -> Sequence[str]:
+    return path.split(".") if isinstance(path, str) else path
+
+
+def without(text: str, path: str | Sequence[str]) -> str:
     """The text without this key: its default counts again."""
     document, mark = _document(text)
-    *tables, key = path.split(".")
+    *tables, key = _parts(path)
     table: Any = document
     for name in tables:
         table = table.get(name, {})
@@ -246,9 +259,9 @@ def _data(path: Path, text: str) -> dict[str, Any]:
         raise FindingError(error("profile_invalid", message, path=str(path))) from problem
 
 
-def _at(data: Mapping[str, Any], path: str, otherwise: Any) -> Any:
+def _at(data: Mapping[str, Any], path: str | Sequence[str], otherwise: Any) -> Any:
     found: Any = data
-    for name in path.split("."):
+    for name in _parts(path):
         if not isinstance(found, Mapping) or name not in found:
             return otherwise
         found = found[name]
@@ -311,7 +324,7 @@ def _parameters() -> tuple[Field, ...]:
             made.append(
                 Field(
                     f"stages.{name}.{entry.name}",
-                    entry.default if entry.default is not MISSING else ABSENT,
+                    _default(entry),
                     str(told.get("description", "")),
                     text=kind == "string",
                     choices=ONE_OF.get(entry.name, ("true", "false") if kind == "boolean" else ()),
@@ -321,6 +334,12 @@ def _parameters() -> tuple[Field, ...]:
                 )
             )
     return tuple(made)
+
+
+def _default(entry: dataclasses.Field[Any]) -> Any:
+    if entry.default_factory is not dataclasses.MISSING:
+        return entry.default_factory()
+    return ABSENT if entry.default is dataclasses.MISSING else entry.default
 
 
 def _bound(name: str) -> str:

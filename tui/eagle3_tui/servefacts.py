@@ -12,7 +12,7 @@ from rich.text import Text
 
 from eagle3_backend.control.snapshot import Event, StageView
 from eagle3_backend.engines.launch import with_drafter
-from eagle3_backend.engines.plan import explained, shell_line
+from eagle3_backend.engines.plan import explained, of_operator, shell_line
 from eagle3_backend.findings import Finding
 from eagle3_backend.states import RunState
 from eagle3_tui.text import clean, number, span
@@ -50,7 +50,8 @@ def launch_of(answer: Mapping[str, Any]) -> Launch:
         return Launch(None, findings)
     parameters = spec["parameters"]
     drafter = f"{spec['inputs']['drafter']}/{parameters['layout']}"
-    return Launch(with_drafter(spec["engine"], drafter, int(parameters["depth"])), findings)
+    plan = with_drafter(spec["engine"], drafter, int(parameters["depth"]))
+    return Launch(of_operator(plan, parameters.get("options") or {}), findings)
 
 
 def launch_lines(launch: Launch, look: Look, width: int) -> list[Text]:

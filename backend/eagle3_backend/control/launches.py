@@ -16,7 +16,7 @@ from eagle3_backend.drafter.inspection import Inspection
 from eagle3_backend.engines import preflight
 from eagle3_backend.engines.launch import with_drafter, with_measurement
 from eagle3_backend.engines.options import Surface, check_installation, check_options, surface_key
-from eagle3_backend.engines.plan import Plan, options_of
+from eagle3_backend.engines.plan import Plan, of_operator, options_of
 from eagle3_backend.engines.preflight import Launch
 from eagle3_backend.engines.preflight.launch import Host
 from eagle3_backend.findings import Finding, FindingError, error, info
@@ -34,6 +34,7 @@ def launch_plan(spec: Spec, aux_layers: Sequence[int] | None = None) -> Plan:
     """What a stage of `LAUNCHING` will launch with its drafter; ``aux_layers`` None: not trained yet."""
     parameters = spec["parameters"]
     plan = with_drafter(spec["engine"], drafter_of(spec), parameters["depth"], aux_layers)
+    plan = of_operator(plan, parameters.get("options") or {})
     return with_measurement(plan, drafting=True) if spec["stage"] == "bench" else plan
 
 

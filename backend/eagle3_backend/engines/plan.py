@@ -130,6 +130,23 @@ def overridden(plan: Plan, options: Mapping[str, Any]) -> Dict[str, Any]:
 
 OPERATORS = "the operator's own value"
 
+MANAGED = {
+    "--host": "the server stays on the host's loopback, which is its fence",
+    "--port": "a free port is taken on the host at launch",
+    "--served-model-name": "requests and checks name the target alike with and without a drafter",
+    "--model": "it is the campaign's target",
+    "--model-path": "it is the campaign's target",
+    "--api-key": "the key is random for each launch and never stands on a command line",
+    "--config": "the file with the key",
+    "VLLM_API_KEY": "the key is random for each launch and never stands in a profile",
+}
+"""What an operator's own options may not be, with the reason."""
+
+
+def of_operator(plan: Plan, options: Mapping[str, Any]) -> Dict[str, Any]:
+    """The plan with the options of a profile, which has `false` where a flag is to be left out."""
+    return overridden(plan, {name: None if value is False else value for name, value in options.items()})
+
 
 def _replaced(argv: Sequence[str], flag: str, value: Any) -> List[str]:
     """The command with this flag's words in the place of those it had, or at the end."""

@@ -263,6 +263,8 @@ class ServeParameters(EngineParameters):
     """Longest prompt plus answer, tokens."""
     dtype: str = "bfloat16"
     """Dtype of the target."""
+    options: Dict[str, Any] = field(default_factory=dict)
+    """The engine's own options on top of the plan: a flag to its value, true (a bare flag) or false (left out)."""
 
 
 @dataclass(frozen=True)

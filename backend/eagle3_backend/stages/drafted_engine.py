@@ -10,7 +10,7 @@ from eagle3_backend.drafter.folder import LocalFolder
 from eagle3_backend.drafter.inventory import read_inventory
 from eagle3_backend.engines import preflight
 from eagle3_backend.engines.launch import with_drafter
-from eagle3_backend.engines.plan import Plan
+from eagle3_backend.engines.plan import Plan, of_operator
 from eagle3_backend.engines.preflight import Launch
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.drafter_directory import check_drafter
@@ -27,6 +27,7 @@ def drafted_engine(context: StageContext) -> Plan:
     made = _object(context.inputs["drafter"] / "manifest.json")["summary"]
     quantised = bool(config.get("quantization_config"))
     plan = with_drafter(engine, str(directory), parameters.depth, made["aux_layers"], quantised)
+    plan = of_operator(plan, getattr(parameters, "options", {}))
     launch = Launch.of(
         plan,
         version=str(identity(engine["engine"])["version"] or "").partition("+")[0],

@@ -99,9 +99,11 @@ def reference_markdown(schema: dict[str, Any]) -> str:
     parts = []
     for name, stage in schema.items():
         rows = [
-            f"| `{field}` | `{json.dumps(entry['default'])}` | {entry['description'].replace('|', chr(92) + '|')} |"
+            f"| `{field}` | `{json.dumps(entry.get('default', {}))}` | "
+            f"{entry['description'].replace('|', chr(92) + '|')} |"
             for field, entry in stage["properties"].items()
-            if "default" in entry
+            # Setup's own table of environments is filled from the profile's.
+            if "default" in entry or name != "setup"
         ]
         parts += [
             f"### `[stages.{name}]`",

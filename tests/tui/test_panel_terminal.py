@@ -211,3 +211,41 @@ def test_two_runs_side_by_side_need_no_colour(terminal) -> None:
     panel.wait_for(lambda text: "┏━ Pipeline" in text)
     panel.send("q")
     assert panel.wait_for_exit() == 0
+
+
+def test_the_terminal_is_lent_to_an_editor_and_taken_back(terminal, tmp_path) -> None:
+    editor = tmp_path / "editor.sh"
+    editor.write_text("#!/bin/sh\necho editing; read word\nsed -i 's/^# /# New: /' \"$1\"\n")
+    editor.chmod(0o755)
+    panel = terminal(80, 24, VISUAL=str(editor), TMPDIR=str(tmp_path))
+    panel.wait_for(lambda text: "● train     running" in text)
+    panel.send("c")
+    panel.wait_for(lambda text: "host.address" in text)
+    panel.send("E")
+    panel.wait_for(lambda text: bytes(panel.raw).count(b"editing\r") == 1)
+    panel.send("\x03")  # an interrupt ends the editor, and not the panel
+    panel.wait_for(lambda text: "Not edited" in text and "editor_failed" in text)
+    panel.send("\x1b")
+    panel.wait_for(lambda text: "host.address" in text and "Not edited" not in text)
+    panel.send("E")
+    panel.wait_for(lambda text: bytes(panel.raw).count(b"editing\r") == 2)
+    panel.send("go\n")
+    panel.wait_for(lambda text: "text not saved" in text)
+    panel.send("q")
+    panel.wait_for(lambda text: "Comments or spelling" in text)
+    panel.send("\r")
+    assert panel.wait_for_exit() == 0
+
+
+def test_a_shell_takes_the_terminal_and_gives_it_back(terminal) -> None:
+    panel = terminal(80, 24, ENV="", PS1="ready> ")
+    panel.wait_for(lambda text: "● train     running" in text)
+    panel.send("!")
+    panel.wait_for(lambda text: "No host is behind this panel." in text)
+    panel.resize(120, 40)
+    panel.send("echo here-$((40 + 2))\n")
+    panel.wait_for(lambda text: "here-42" in text)
+    panel.send("exit 3\n")
+    panel.wait_for(lambda text: "acceptance length" in text and "ended with 3" in text)
+    panel.send("q")
+    assert panel.wait_for_exit() == 0

@@ -39,6 +39,7 @@ RATES = (10.0, 4.0, 2.0, 1.0, 0.5, 0.0)
 """Redraws a second to choose from: at most so many, and only when something is new; 0 is a pause."""
 NOTICE_SECONDS = 5.0
 QUIT_SECONDS = 2.0
+INTERRUPTED = 130
 DEFAULTS = Configuration()
 
 Then = Callable[[Any], None]
@@ -97,6 +98,8 @@ class Panel(Deeds, inherit_bindings=False):
         self._autostart = autostart
         self._message_until = 0.0
         self._interrupted = -QUIT_SECONDS
+        self.lent = False
+        """Whether another program has the terminal, or had it just now."""
         self._asked_about = ""
         self._calls = Calls(wall(), bell=own.bell, desktop=own.desktop)
         self._rate, self._pulled = 0, 0.0
@@ -114,8 +117,16 @@ class Panel(Deeds, inherit_bindings=False):
         return Dashboard()
 
     def on_mount(self) -> None:
-        leave_on_signals(self.exit)
+        leave_on_signals(self._leave_by_signal)
         self.call_after_refresh(self._begin)
+
+    def _leave_by_signal(self, result: None, status: int) -> None:
+        """An interrupt that was typed into a program with our terminal was not meant for us."""
+        if not (self.lent and status == INTERRUPTED):
+            self.exit(result, status)
+
+    def take_back_terminal(self) -> None:
+        self.lent = False
 
     def _begin(self) -> None:
         """Start the work once the first frame is out."""
@@ -306,7 +317,18 @@ class Panel(Deeds, inherit_bindings=False):
         self.notice("ctrl+c again or q leaves the panel; runs go on")
 
     async def action_quit(self) -> None:
-        self.action_leave()
+        self.unless_unsaved("Leave the panel", self.action_leave)
+
+    def unless_unsaved(self, heading: str, go_on: Callable[[], None]) -> None:
+        """Go on at once, or ask first where edits would be lost by it."""
+        unsaved = [screen.unsaved for screen in self.screen_stack if isinstance(screen, PanelScreen) and screen.unsaved]
+        if not unsaved:
+            go_on()
+            return
+        from eagle3_tui.screens.dialogs import ConfirmDialog
+
+        dialog = ConfirmDialog(heading, unsaved[-1], "leave without saving")
+        self.push_screen(dialog, lambda sure: go_on() if sure else None)
 
     def action_leave(self) -> None:
         """Leave, and say what goes on without the panel."""

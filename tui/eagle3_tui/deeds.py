@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App
 
+from eagle3_backend.control.commands import Shell
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.text import size
 from eagle3_tui.theme import PALETTES, Look
@@ -123,6 +124,20 @@ class Deeds(App[None], inherit_bindings=False):
         name = "eagle-light" if self.theme == "eagle-dark" else "eagle-dark"
         self.look = Look(PALETTES[name], self.look.ascii_only)
         self.theme = name
+
+    def action_shell(self) -> None:
+        """A shell on the host in the panel's own terminal; what runs, and the link, do not notice."""
+        panel, screen = self._panel, self.screen
+        if not isinstance(screen, PanelScreen) or panel.refuses_acts("open a shell"):
+            return
+
+        def come(answer: dict[str, Any]) -> None:
+            from eagle3_tui.lending import lend
+
+            if trouble := lend(panel, answer["argv"]):
+                panel.notice(trouble, "warn")
+
+        panel.inquire(Shell(screen.stage), come, panel.refused_by_the_way)
 
     def send_to_terminal(self, sequence: str) -> None:
         """Write a control sequence between two frames."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from eagle3_backend.control.commands import AddHost, Artifact, Command, Doctor, Hosts, Orphans, Processes
+from eagle3_backend.control.commands import AddHost, Artifact, Command, Doctor, Hosts, Orphans, Processes, Shell
 
 GIB = 2**30
-ASKED = (AddHost, Artifact, Doctor, Hosts, Orphans, Processes)
+ASKED = (AddHost, Artifact, Doctor, Hosts, Orphans, Processes, Shell)
 
 
 def answer(command: Command, scene: str) -> Any:
@@ -26,6 +26,8 @@ def answer(command: Command, scene: str) -> Any:
                           {"name": "embedded", "address": "embedded", "workspaces": ["/home/ana/eagle3"],
                            "seen": "2026-11-27T09:12:44Z"}],
                 "candidates": ["h100-b", "lab"]}  # fmt: skip
+    if isinstance(command, Shell):
+        return {"argv": ["/bin/sh", "-c", "echo No host is behind this panel.; exec /bin/sh"], "directory": ""}
     return {"checks": [_check(*entry) for entry in _CHECKS]}
 
 

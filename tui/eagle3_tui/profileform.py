@@ -103,7 +103,13 @@ def read(path: Path) -> str:
 
 def form(path: Path, saved: str, text: str) -> Form:
     """Both texts read and checked. Raises FindingError `profile_invalid` for one that is not TOML."""
-    before, data = _data(path, saved), _data(path, text)
+    data = _data(path, text)
+    try:
+        before = _data(path, saved)
+    except FindingError:
+        if text == saved:
+            raise
+        before = {}  # the file on disk is faulty, and this text corrects it
     findings, after = _outcome(path, text)
     prints = _outcome(path, saved)[1]
     reach = tuple(name for name in prints if prints[name] != after[name]) if prints and after else None

@@ -319,6 +319,16 @@ class WriteProfile:
 
 
 @dataclass(frozen=True)
+class Shell:
+    """A shell for a person: {"argv", "directory"}, a program for their own terminal. Needs no link.
+
+    It begins in the run directory of the newest attempt of ``stage``, else in the workspace.
+    """
+
+    stage: str = ""
+
+
+@dataclass(frozen=True)
 class Endpoint:
     """Tunnel to the running ``serve``. Answer: {"base_url", "api_key", "port", "model", "host_port", "run"}.
 
@@ -380,5 +390,6 @@ Command = (
     | WriteProfile
     | Endpoint
     | Services
+    | Shell
     | Tunnel
 )

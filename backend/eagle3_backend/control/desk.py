@@ -8,7 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.control import acts, answers, commands, engine_options, hosts, inspecting, logs, profiles, services
+from eagle3_backend.control import (
+    acts,
+    answers,
+    commands,
+    engine_options,
+    hosts,
+    inspecting,
+    logs,
+    profiles,
+    services,
+    shells,
+)
 from eagle3_backend.control.alerts import Notices
 from eagle3_backend.control.campaign import Campaign, link_lost
 from eagle3_backend.control.snapshot import Event, Snapshot
@@ -162,6 +173,8 @@ class Desk:
                 return await inspecting.orphans(campaign)
             case commands.EndOrphan(run, attempt):
                 await campaign.session.request("stop", run=run, attempt=attempt)
+            case commands.Shell(stage):
+                return shells.shell(campaign, stage)
             case commands.AddHost(name, folder):
                 return hosts.add(campaign.profile.path, name, folder)
             case commands.Endpoint(run):

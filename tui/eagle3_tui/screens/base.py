@@ -40,6 +40,11 @@ class PanelScreen(Screen[None]):
         return True
 
     @property
+    def unsaved(self) -> str:
+        """What would be lost by leaving, in one sentence."""
+        return ""
+
+    @property
     def context(self) -> str:
         """The context of `keymap.CONTEXTS` that the footer shows."""
         raise NotImplementedError

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from eagle3_backend.control.commands import WriteProfile
-from eagle3_backend.findings import FindingError
+from eagle3_backend.findings import Finding, FindingError
 from eagle3_backend.pipeline.stages import STAGES
 from eagle3_tui import profileform
 from eagle3_tui.bindings import bindings
@@ -22,6 +22,9 @@ from eagle3_tui.text import clean
 from eagle3_tui.widgets.facts import finding_lines, pairs_lines, wrapped
 from eagle3_tui.widgets.logpane import words_of
 from eagle3_tui.widgets.table import Row, Table, TablePane
+
+if TYPE_CHECKING:
+    from eagle3_tui.editing import Draft
 
 PLACES = {"host.address", "host.transport", "host.workspace"}
 """Keys that lead to other artifacts without changing any."""
@@ -38,6 +41,7 @@ class ConfigScreen(TableScreen):
         super().__init__(stage)
         self._form: Form | None = None
         self._texts: list[str] = []
+        self._draft = ""
         self._only = False
         self._filter = ""
         self._turn = asyncio.Lock()
@@ -58,7 +62,7 @@ class ConfigScreen(TableScreen):
 
     def refresh_data(self) -> None:
         """Read the file; edits that are not saved stay."""
-        if self._form is not None and self._form.edits:
+        if self.unsaved:
             self.panel.notice("edits are not saved yet; u takes them back", "warn")
         else:
             self._work(self._read)
@@ -127,8 +131,8 @@ class ConfigScreen(TableScreen):
         facts = ["Config", clean(path.name, 60)]
         if form is None:
             return Table(look.joined(facts), empty=self.trouble or "reading the profile")
-        if form.edits:
-            facts.append(f"{len(form.edits)} not saved")
+        if form.text != form.saved:
+            facts.append(f"{len(form.edits) or 'text'} not saved")
         if form.findings:
             facts.append(f"{len(form.findings)} to correct")
         facts += ["without defaults"] * self._only + [f"only {self._filter}"] * bool(self._filter)
@@ -222,6 +226,46 @@ class ConfigScreen(TableScreen):
         label = f"{clean(field.name, 40)} = "
         self.panel.ask_line(label, "" if shown == "-" else shown, then, hint, list(field.choices))
 
+    def action_edit_file(self) -> None:
+        """The text in the operator's own editor; what comes back is an edit like any other, or a draft."""
+        if self.panel.refuses_acts("edit"):
+            return
+        from eagle3_tui.editing import edit
+
+        path = self.panel.opened.profile
+        try:
+            text = self._texts[-1] if self._texts else profileform.read(path)
+            draft = edit(self.panel, path.name, self._draft or text)
+        except FindingError as problem:
+            self._show_findings("Not edited", problem.findings)
+            return
+        if draft is None:
+            self.panel.notice("the editor changed nothing")
+        else:
+            self.run_worker(self._take_draft(draft, text), group="profile")
+
+    async def _take_draft(self, draft: Draft, before: str) -> None:
+        async with self._turn:
+            saved = self._form.saved if self._form is not None else before
+            try:
+                form = await asyncio.to_thread(profileform.form, self.panel.opened.profile, saved, draft.text)
+            except FindingError as problem:
+                self._draft = draft.text
+                words = f"What you wrote is kept in {draft.path}, and E goes on with it."
+                self._show_findings("Not taken over", problem.findings, words)
+                return
+            draft.forget()
+            self._draft, self.trouble = "", ""
+            self._texts, self._form = [*(self._texts or [saved]), draft.text], form
+        self.redraw()
+        if form.findings:
+            self._show_findings("To correct before it is saved", form.findings)
+
+    def _show_findings(self, heading: str, findings: tuple[Finding, ...], words: str = "") -> None:
+        from eagle3_tui.screens.dialogs import MessageDialog
+
+        self.app.push_screen(MessageDialog(heading, findings, words))
+
     def action_default_value(self) -> None:
         value = self._value
         if value is None or self.panel.refuses_acts("edit"):
@@ -233,7 +277,10 @@ class ConfigScreen(TableScreen):
         self._work(lambda: self._changed(lambda text: profileform.without(text, path)))
 
     def action_undo_edit(self) -> None:
-        if len(self._texts) < 2:
+        if self._draft:
+            self._draft = ""
+            self.panel.notice("what the editor left is dropped")
+        elif len(self._texts) < 2:
             self.panel.notice("there is no edit to take back")
         else:
             self._work(self._undone)
@@ -263,7 +310,7 @@ class ConfigScreen(TableScreen):
         from eagle3_tui.screens.dialogs import ConfirmDialog
 
         own = _own_path(form.path)
-        names = ", ".join(clean(value.field.name, 60) for value in form.edits[:8])
+        names = ", ".join(clean(value.field.name, 60) for value in form.edits[:8]) or "Comments or spelling"
         more = len(form.edits) - 8
         told = self._reach_words(form)
         words = f"{names}{f' and {more} more' if more > 0 else ''}. {told[0].upper()}{told[1:]}. "
@@ -285,10 +332,8 @@ class ConfigScreen(TableScreen):
             self._work(self._read_again)
 
         def refused(problem: BaseException) -> None:
-            from eagle3_tui.screens.dialogs import MessageDialog
-
             findings = problem.findings if isinstance(problem, FindingError) else ()
-            self.app.push_screen(MessageDialog("Not saved", findings, "" if findings else words_of(problem)))
+            self._show_findings("Not saved", findings, "" if findings else words_of(problem))
 
         self.panel.inquire(WriteProfile(own, text, "" if copy else form.saved), saved, refused)
 
@@ -298,18 +343,30 @@ class ConfigScreen(TableScreen):
         text = profileform.read(path)
         return [*self._texts[:-1], text], profileform.form(path, text, text)
 
-    def leave(self) -> None:
+    @property
+    def unsaved(self) -> str:
         form = self._form
+        if self._draft:
+            return "What you wrote in the editor is not taken over yet; E goes on with it."
+        if form is None or form.text == form.saved:
+            return ""
+        return f"{_edits_of(form)} not saved; w saves what is changed."
+
+    def leave(self) -> None:
         if self._filter:
             self._set_filter("")
-        elif form is not None and form.text != form.saved:
+        elif self.unsaved:
             from eagle3_tui.screens.dialogs import ConfirmDialog
 
-            words = f"{len(form.edits)} edits are not saved; w saves them."
-            dialog = ConfirmDialog("Leave the form", words, "leave without saving")
+            dialog = ConfirmDialog("Leave the form", self.unsaved, "leave without saving")
             self.app.push_screen(dialog, lambda sure: super(ConfigScreen, self).leave() if sure else None)
         else:
             super().leave()
+
+
+def _edits_of(form: Form) -> str:
+    count = len(form.edits)
+    return f"{count} edits are" if count > 1 else "One edit is" if count else "Comments or spelling are"
 
 
 def _has(text: str, words: list[str]) -> bool:

@@ -199,7 +199,6 @@ def test_an_error_blocks_the_start_until_its_code_is_accepted(campaign):
 def test_a_stage_alone_needs_what_it_stands_on(campaign):
     control = campaign.control()
     assert refused(campaign, control, Start("vocab", only=True)) == ["stage_blocked"]
-    assert refused(campaign, control, Start("trace")) == ["stage_not_built"]
     assert refused(campaign, control, Stop("train")) == ["stage_not_running"]
     assert refused(campaign, control, Resume("train")) == ["stage_not_resumable"]
 

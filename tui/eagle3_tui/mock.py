@@ -33,7 +33,6 @@ from eagle3_backend.control.commands import (
 )
 from eagle3_backend.control.snapshot import (
     ALERT,
-    NOT_BUILT,
     Event,
     HostView,
     Machine,
@@ -263,8 +262,6 @@ class MockSource:
             view = StageView(name, stage.title, RunState.BLOCKED, blocked_by=tuple(waits[-1:]) or ("setup",))
             if self.scene in ("first", "connecting"):
                 view = replace(view, state=RunState.READY, blocked_by=()) if name == "setup" else view
-            elif not stage.built:
-                view = replace(view, remark=NOT_BUILT)
             elif name in _FINISHED or self.scene == "done":
                 seconds = _FINISHED.get(name, (904, ""))[0]
                 view = replace(view, state=RunState.DONE, fresh=True, blocked_by=(), elapsed=float(seconds),

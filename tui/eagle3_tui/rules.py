@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eagle3_backend.control.snapshot import NOT_BUILT, Snapshot, StageView
+from eagle3_backend.control.snapshot import Snapshot, StageView
 from eagle3_backend.states import RESUMABLE, LinkState, RunState
 
 
@@ -29,8 +29,6 @@ def cannot_start(snapshot: Snapshot, stage: str = "") -> str:
     view = snapshot.stage(stage) if stage else None
     if view is not None and view.state.is_active:
         return f"{view.name} is {view.state.value} already"
-    if view is not None and view.remark == NOT_BUILT:
-        return f"{stage} is {NOT_BUILT}"
     return "" if snapshot.stages else "no stages are known yet"
 
 

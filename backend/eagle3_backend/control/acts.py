@@ -35,9 +35,6 @@ async def start(
     await campaign.fresh_survey()
     fresh = campaign.survey.fresh(campaign.plan)
     stages = stages_to_run(campaign.plan, through, fresh - {through} if restart else fresh, only=only)
-    missing = [planned.name for planned in stages if not STAGES[planned.name].built]
-    if missing:
-        raise FindingError(error("stage_not_built", f"{missing[0]} has no program yet.", path=missing[0]))
     running = {planned.name for planned in stages}
     fresh_names = tuple(name for name in campaign.plan.needed(through) if name not in running)
     if not stages:

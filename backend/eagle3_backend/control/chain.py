@@ -20,8 +20,6 @@ from eagle3_backend.pipeline.stages import STAGES
 BULK = ("generate", "extract")
 """Stages whose engine works offline: throughput alone counts."""
 
-NOT_BUILT = ("trace",)
-
 GPU_STAGES = ("generate", "extract", "train", "evaluate", "serve", "bench", "trace")
 
 
@@ -137,11 +135,7 @@ def build_chain(
 
 
 def stages_to_run(plan: CampaignPlan, through: str, fresh: frozenset[str], *, only: bool) -> tuple[PlannedStage, ...]:
-    """What a start has to run. Raises FindingError for a stage that is not built, or ``only`` without its inputs."""
-    if through in NOT_BUILT:
-        raise FindingError(
-            error("stage_not_built", f"The stage '{through}' is declared, but not built yet.", path=through)
-        )
+    """What a start has to run. Raises FindingError for ``only`` without its inputs."""
     if not only:
         return to_run(plan, through, fresh)
     missing = [name for name in plan.needed(through) if name != through and name not in fresh]

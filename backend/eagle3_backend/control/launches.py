@@ -1,4 +1,4 @@
-"""The launches of a chain: the engines of serve and bench with their drafter, and what stands against each of them.
+"""The launches of a chain: engines of serve, bench and trace with their drafter, and what stands against each of them.
 
 Everything here is quick. What the installed engine can be asked takes it half a minute of imports, so the options of a
 launch are checked only where they are known already, and it is said where they are not.
@@ -14,7 +14,7 @@ from typing import Any
 from eagle3_backend.control.campaign import Campaign, machine_of
 from eagle3_backend.drafter.inspection import Inspection
 from eagle3_backend.engines import preflight
-from eagle3_backend.engines.launch import with_drafter, with_measurement
+from eagle3_backend.engines.launch import with_drafter, with_measurement, with_profiler
 from eagle3_backend.engines.options import Surface, check_installation, check_options, surface_key
 from eagle3_backend.engines.plan import Plan, of_operator, options_of
 from eagle3_backend.engines.preflight import Launch
@@ -22,7 +22,7 @@ from eagle3_backend.engines.preflight.launch import Host
 from eagle3_backend.findings import Finding, FindingError, error, info
 from eagle3_backend.serving.surfaces import SurfaceCache, packaged
 
-LAUNCHING = ("serve", "bench")
+LAUNCHING = ("serve", "bench", "trace")
 """Stages that launch an engine with a drafter."""
 IDENTITY_SECONDS = 70.0
 SHARED_MEMORY = "/dev/shm"
@@ -35,7 +35,12 @@ def launch_plan(spec: Spec, aux_layers: Sequence[int] | None = None) -> Plan:
     parameters = spec["parameters"]
     plan = with_drafter(spec["engine"], drafter_of(spec), parameters["depth"], aux_layers)
     plan = of_operator(plan, parameters.get("options") or {})
-    return with_measurement(plan, drafting=True) if spec["stage"] == "bench" else plan
+    if spec["stage"] == "serve":
+        return plan
+    plan = with_measurement(plan, drafting=True)
+    if spec["stage"] == "bench":
+        return plan
+    return with_profiler(plan, f"{spec['output']}/traces/drafted", parameters["steps"])
 
 
 def drafter_of(spec: Spec) -> str:

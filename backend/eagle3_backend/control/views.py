@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eagle3_backend.control.fold import RunFold
-from eagle3_backend.control.snapshot import NOT_BUILT, StageView
+from eagle3_backend.control.snapshot import StageView
 from eagle3_backend.findings import Finding
 from eagle3_backend.pipeline.plan import CampaignPlan
 from eagle3_backend.pipeline.stages import STAGES, Stage
@@ -168,8 +168,6 @@ def _state(
         return state, remark
     if was_done:
         return RunState.DONE, ""
-    if not stage.built:
-        return RunState.BLOCKED, NOT_BUILT
     gone = "its artifact is gone" if state is RunState.DONE else ""
     return (RunState.BLOCKED if blocked_by else RunState.READY), gone
 

@@ -11,6 +11,9 @@ from eagle3_backend.engines.plan import Plan, Wishes
 PLANNERS: Mapping[str, ModuleType] = {vllm.ENGINE: vllm, sglang.ENGINE: sglang}
 """The module that plans for each engine; all of them have the functions below."""
 
+PROFILE_DELAY = 4
+"""Steps of an engine, once it was asked to profile, in which the prompts are read: they are not profiled."""
+
 
 def plan_server(engine: str, python: str, wishes: Wishes) -> Dict[str, Any]:
     """The plain target server. Raises KeyError for an unknown engine, FindingError for a device it cannot serve on."""
@@ -42,3 +45,13 @@ def with_capture(plan: Plan, layer_ids: Sequence[int], directory: str) -> Dict[s
 def with_measurement(plan: Plan, *, drafting: bool) -> Dict[str, Any]:
     """The same server, made comparable between runs."""
     return dict(PLANNERS[plan["engine"]].with_measurement(plan, drafting=drafting))
+
+
+def with_profiler(plan: Plan, directory: str, steps: int) -> Dict[str, Any]:
+    """The same server, able to profile ``steps`` steps into ``directory`` once it is asked to (`profile_request`)."""
+    return dict(PLANNERS[plan["engine"]].with_profiler(plan, directory, steps, PROFILE_DELAY))
+
+
+def profile_request(engine: str, directory: str, steps: int) -> Dict[str, Any]:
+    """The body of the request that starts the profiler of a server planned by `with_profiler`."""
+    return dict(PLANNERS[engine].profile_request(directory, steps, PROFILE_DELAY))

@@ -109,6 +109,24 @@ def _chain(plan: Builder, depth: int) -> None:
     plan.flag("--speculative-num-draft-tokens", depth + 1, "the drafted tokens and the root, which SGLang counts too")
 
 
+def with_profiler(engine: Plan, directory: str, steps: int, delay: int) -> Dict[str, Any]:
+    """The same server: it can always be profiled, and the request says how (`profile_request`)."""
+    plan = Builder.of(engine)
+    plan.variable("SGLANG_TORCH_PROFILER_DIR", directory, "where traces go that name no directory of their own")
+    return plan.plan()
+
+
+def profile_request(directory: str, steps: int, delay: int) -> Dict[str, Any]:
+    """Body of ``/start_profile``: it stops by itself after ``delay`` + ``steps`` passes."""
+    return {
+        "output_dir": directory,
+        "num_steps": delay + steps,
+        "activities": ["CPU", "GPU"],
+        "with_stack": False,
+        "record_shapes": False,
+    }
+
+
 def with_measurement(engine: Plan, *, drafting: bool) -> Dict[str, Any]:
     """The same server, made comparable: nothing of an earlier request is reused. Each response tells its drafts anyway,
     with a drafter and without."""

@@ -127,6 +127,30 @@ def with_own_head(engine: Plan, depth: int) -> Dict[str, Any]:
     return plan.plan()
 
 
+def with_profiler(engine: Plan, directory: str, steps: int, delay: int) -> Dict[str, Any]:
+    """The same server, able to profile ``steps`` engine steps into ``directory``, ``delay`` steps after it is asked to.
+
+    Only with the flag do ``/start_profile`` and ``/stop_profile`` exist.
+    """
+    plan = Builder.of(engine)
+    config = {
+        "profiler": "torch",
+        "torch_profiler_dir": directory,
+        "torch_profiler_with_stack": False,
+        "ignore_frontend": True,
+        "delay_iterations": delay,
+        "max_iterations": steps,
+    }
+    plan.flag("--profiler-config", compact(config), "the engine's own profiler, a few steps of the model alone")
+    plan.variable("VLLM_CUSTOM_SCOPES_FOR_PROFILING", "1", "sampler and drafter are marked in the trace")
+    return plan.plan()
+
+
+def profile_request(directory: str, steps: int, delay: int) -> Dict[str, Any]:
+    """Body of ``/start_profile``: everything was said at launch."""
+    return {}
+
+
 def with_measurement(engine: Plan, *, drafting: bool) -> Dict[str, Any]:
     """The same server, made comparable: nothing of an earlier request is reused, and each answer tells its drafts."""
     plan = Builder.of(engine)

@@ -33,6 +33,7 @@ AT_LEAST: Dict[str, float] = {
     "max_new_tokens": 1,
     "processes": 0,
     "requests": 1,
+    "steps": 1,
     "temperature": 0,
     "tensor_parallel": 1,
     "tried": 1,
@@ -311,4 +312,23 @@ class DiagnoseParameters(StageParameters):
 
 @dataclass(frozen=True)
 class TraceParameters(EngineParameters):
-    """Where a decode step's time goes; declared, not built yet."""
+    """Where a decode step's time goes, with the drafter and without it."""
+
+    engine: str = "vllm"
+    """Engine that is profiled, in the profile's environment of that name: `vllm`, or `sglang`, which needs a GPU."""
+    layout: str = "flat"
+    """Drafter directory to profile: `flat` or `nested`."""
+    depth: int = 3
+    """Draft depth k, tokens."""
+    concurrency: int = 8
+    """Requests in flight, all begun at once: steps with as many are profiled."""
+    max_new_tokens: int = 96
+    """Length of each answer, tokens; `steps` verify steps have to fit in."""
+    steps: int = 20
+    """Engine steps that are profiled, >= 1: some tens tell the shares, and a trace grows with each."""
+    control: bool = True
+    """Profile the target without the drafter, too: what speculation can win is not known without it."""
+    dtype: str = "bfloat16"
+    """Dtype of the target."""
+    context: int = 2048
+    """Longest prompt plus answer, tokens."""

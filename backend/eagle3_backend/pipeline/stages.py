@@ -14,8 +14,7 @@ class Stage:
 
     ``reads`` are the stages whose artifacts it takes (they enter its fingerprint); ``after`` must be done first without
     entering it. ``makes`` is the artifact's kind, None for a service. ``environment`` names the interpreter: ``host``
-    is the agent's own. ``version`` is raised by hand when the same parameters give another output. What is not
-    ``built`` has a place in the pipeline and no program yet.
+    is the agent's own. ``version`` is raised by hand when the same parameters give another output.
     """
 
     name: str
@@ -28,7 +27,6 @@ class Stage:
     resumes: bool = False
     after: Tuple[str, ...] = ("setup",)
     version: int = 1
-    built: bool = True
 
     def reads_of(self, parameters: p.StageParameters) -> Tuple[str, ...]:
         """What it takes with these parameters: an adopted drafter stands on the target alone."""
@@ -81,7 +79,7 @@ _STAGES = (
         True,
     ),
     Stage("diagnose", "Diagnosis", p.DiagnoseParameters, ("target", "export", "bench"), "diagnosis", "train"),
-    Stage("trace", "Decode profile", p.TraceParameters, ("target", "export"), "profile", "vllm", True, built=False),
+    Stage("trace", "Decode profile", p.TraceParameters, ("target", "export"), "profile", "vllm", True),
 )
 
 STAGES: Dict[str, Stage] = {stage.name: stage for stage in _STAGES}

@@ -31,6 +31,11 @@ def page(port: int, api_key: str, path: str, timeout: float = 60.0) -> str:
     return _exchange(port, api_key, "GET", path, None, timeout).decode("utf-8", "replace")
 
 
+def command(port: int, api_key: str, path: str, body: Any, timeout: float = 600.0) -> None:
+    """POST whose answer is its status alone; raises as `request`."""
+    _exchange(port, api_key, "POST", path, body, timeout)
+
+
 def _exchange(port: int, api_key: str, method: str, path: str, body: Any, timeout: float) -> bytes:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}

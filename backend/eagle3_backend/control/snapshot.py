@@ -12,6 +12,7 @@ from eagle3_backend.states import LinkState, RunState
 ALERT = "alert"
 """Kind of an event for which a person is called; its data has `alert`, what it is, and `quiet`, whether it is night."""
 
+
 @dataclass(frozen=True)
 class Gpu:
     """One GPU: utilisation in percent, memory in bytes, temperature in Celsius, power in watts; None is unknown."""

@@ -2,7 +2,7 @@
 
 No SGLang runs here. An answer is made of the prompt's letters, the same with and without a drafter. `STAND_IN_OLD`
 leaves out the histogram of accepted tokens, as older releases do; `STAND_IN_STRANGER` lets another client be served
-beside each request.
+beside each request. Profiled, it writes what a GPU would have done in verify and draft passes.
 """
 
 from __future__ import annotations
@@ -84,6 +84,22 @@ def answer(text: str, length: int) -> dict[str, object]:
     return {"choices": [choice], "usage": {"completion_tokens": length}}
 
 
+def trace(steps: int) -> str:
+    """Steps of 200 us on one device: a target's pass, and with a drafter three of its passes."""
+    events: list[dict[str, object]] = []
+
+    def add(kind: str, name: str, begin: int, length: int) -> None:
+        events.append({"ph": "X", "cat": kind, "name": name, "pid": 0, "tid": 7, "ts": begin, "dur": length})
+
+    for at in range(0, 200 * steps, 200):
+        passes = [("VERIFY" if depth else "DECODE", at, 80)]
+        passes += [("DRAFT", at + 100 + 30 * number, 20) for number in range(min(depth, 3))]
+        for name, begin, length in passes:
+            add("gpu_user_annotation", f"step[{name} bs=4]", begin, length)
+            add("kernel", "nvjet_tst_128x64_64x8_2x1_v_bz_TNT", begin, length)
+    return json.dumps({"traceEvents": events})
+
+
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         pages = {"/server_info": server_info(), "/v1/models": '{"data": [{"id": "target"}]}', "/metrics": page()}
@@ -93,6 +109,10 @@ class Handler(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.headers["Authorization"] != f"Bearer {key}":
             self.send(401, '{"error": "Unauthorized"}')
+            return
+        if self.path == "/start_profile":
+            Path(request["output_dir"], "1.0-TP-0.trace.json").write_text(trace(request["num_steps"]))
+            self.send(200, "Start profiling.")
             return
         found = answer(request["messages"][0]["content"], request["max_tokens"])
         if not request.get("return_meta_info"):

@@ -8,19 +8,16 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from eagle3_backend.engines.answers import POLL, Answer, Prompt, Refusal, ask_all
+from eagle3_backend.engines.answers import Answer, Prompt, Refusal, ask_all
 from eagle3_backend.engines.launch import with_measurement
 from eagle3_backend.engines.measured import Measured
 from eagle3_backend.engines.metrics import window
 from eagle3_backend.engines.plan import Plan
-from eagle3_backend.findings import Finding, FindingError, error, warning
+from eagle3_backend.findings import Finding, warning
 from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.engine_http import RequestRefused
-from eagle3_backend.stages.engine_process import EngineProcess
-
-DEATH_SECONDS = 10.0
-"""After a failed request: how long to wait for the engine's own word on it. A dying server ends some seconds later."""
+from eagle3_backend.stages.engine_process import EngineProcess, unanswered
 
 
 class BenchEngines:
@@ -90,7 +87,7 @@ class BenchEngines:
                     values = {"acceptance_length": length, f"acceptance_length/{name}": length}
                     self.context.journal.metric(self._done, **values)
         except (OSError, RequestRefused) as problem:
-            raise self._cause(problem) from problem
+            raise unanswered(problem, self.watch) from problem
         return [answers[prompt] for prompt in prompts if prompt in answers]
 
     def measure(self, client: Client, name: str, prompts: Sequence[Prompt]) -> Measured:
@@ -100,21 +97,6 @@ class BenchEngines:
             answers = self.ask(client, prompts, self.parameters.concurrency, name)
             counters = window(before, client.scrape(), time.monotonic() - begin).drafting
         return Measured(name, answers, counters, {}, self.parameters.depth)
-
-    def _cause(self, problem: Exception) -> FindingError:
-        """Why a request failed. Raises the finding of the engine that died of it, where one did."""
-        end = time.monotonic() + DEATH_SECONDS
-        while time.monotonic() < end:
-            self.watch()
-            time.sleep(POLL)
-        return FindingError(
-            error(
-                "engine_request_failed",
-                f"The engine is alive but did not answer: {problem}",
-                path="engine",
-                fix="Read the engine's lines in this run's log.",
-            )
-        )
 
 
 def _refused(refusal: Refusal) -> Finding:

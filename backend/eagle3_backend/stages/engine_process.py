@@ -36,6 +36,8 @@ PORT_TRIES = 3
 POLL = 0.2
 END_SECONDS = 30.0
 """Wait between the group's SIGTERM and its SIGKILL."""
+DEATH_SECONDS = 10.0
+"""After a failed request: how long to wait for the engine's own word on it. A dying server ends some seconds later."""
 BLOCK = 64 * 1024
 """Bytes of output taken at once."""
 
@@ -266,6 +268,22 @@ def session_members(session: int) -> list[int]:
             if int(owner) == session and state != "Z":
                 found.append(int(name))
     return found
+
+
+def unanswered(problem: Exception, watch: Callable[[], None]) -> FindingError:
+    """Why a request failed. Raises what ``watch`` raises: the finding of the engine that died of it, where one did."""
+    end = time.monotonic() + DEATH_SECONDS
+    while time.monotonic() < end:
+        watch()
+        time.sleep(POLL)
+    return FindingError(
+        error(
+            "engine_request_failed",
+            f"The engine is alive but did not answer: {problem}",
+            path="engine",
+            fix="Read the engine's lines in this run's log.",
+        )
+    )
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:

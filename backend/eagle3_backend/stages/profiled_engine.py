@@ -9,11 +9,11 @@ from pathlib import Path
 from eagle3_backend.engines.answers import POLL, Answer, Prompt, Refusal, ask_all
 from eagle3_backend.engines.launch import profile_request, with_profiler
 from eagle3_backend.engines.plan import Plan
-from eagle3_backend.findings import Finding, FindingError, error
+from eagle3_backend.findings import FindingError, error
 from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.engine_http import RequestRefused, command
-from eagle3_backend.stages.engine_process import EngineProcess
+from eagle3_backend.stages.engine_process import EngineProcess, unanswered
 
 WARM_TOKENS = 8
 WRITE_SECONDS = 300.0
@@ -67,8 +67,7 @@ def profile_server(
                 command(process.port, process.api_key, "/stop_profile", {}, WRITE_SECONDS)
             files = _written(directory, parameters.tensor_parallel, watch)
         except (OSError, RequestRefused) as problem:
-            watch()
-            raise FindingError(_failed(problem)) from problem
+            raise unanswered(problem, watch) from problem
     return answers, files, version
 
 
@@ -101,13 +100,4 @@ def _written(directory: Path, ranks: int, watch: Callable[[], None]) -> list[Pat
             expected="*.json.gz",
             fix="Look in this run's log for the profiler's words; raise max_new_tokens if too few steps were run.",
         )
-    )
-
-
-def _failed(problem: Exception) -> Finding:
-    return error(
-        "engine_request_failed",
-        f"The engine is alive but did not answer: {problem}",
-        path="engine",
-        fix="Read the engine's lines in this run's log.",
     )

@@ -13,7 +13,20 @@ from typing import Annotated
 import typer
 
 from eagle3_backend.findings import FindingError, error
-from eagle3_tui.commands import chat, check, convert, diff, hosts, inspect, look, running, runs, serving, settings
+from eagle3_tui.commands import (
+    chat,
+    check,
+    convert,
+    diff,
+    hosts,
+    inspect,
+    look,
+    running,
+    runs,
+    serving,
+    settings,
+    trace,
+)
 from eagle3_tui.commands.campaign import DEFAULT_PROFILE, Choice, NoInputOption, SettingsOption, choose, opened
 from eagle3_tui.commands.output import command
 from eagle3_tui.places import find_profile, user_settings
@@ -113,7 +126,7 @@ def _has_screen() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty() and not dumb
 
 
-_ACTS = (runs.run, runs.attach, runs.stop, runs.resume)
+_ACTS = (runs.run, runs.attach, runs.stop, runs.resume, trace.trace)
 _LOOKS = (look.status, look.logs, look.metrics, look.doctor)
 _SERVING = (serving.serve, serving.endpoint, chat.chat)
 _DRAFTERS = (check.check, running.bench, check.engines, diff.diff, convert.convert, inspect.inspect)

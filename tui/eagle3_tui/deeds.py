@@ -114,6 +114,9 @@ class Deeds(App[None], inherit_bindings=False):
     def action_results(self) -> None:
         self._visit("results")
 
+    def action_trace(self) -> None:
+        self._visit("trace")
+
     def action_help(self) -> None:
         from eagle3_tui.screens.help import HelpScreen
 

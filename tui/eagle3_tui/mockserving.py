@@ -67,11 +67,45 @@ def _results(stage: str, wall: float) -> list[dict[str, Any]]:
                     "aux_layers_off_by_one": {"equal_share": 0.53, "failed_as_it_must": True}}  # fmt: skip
         summary = {"verdict": "engine_runs_the_drafter", "equal_share": 0.9996, "steps": 5213, "controls": controls}
         return [_artifact("77ad03c1", True, wall - 300, summary, {"bench": "51c0d2e4"})]
+    if stage == "trace":
+        return [_artifact("3e70b4aa", True, wall - 600, _PROFILE, {})]
     if stage != "bench":
         return []
     newer = _bench(3, (0.62, 0.41, 0.28), (0.34, 0.12, 0.06), 1.37, 64)
     older = _bench(5, (0.58, 0.35, 0.22, 0.13, 0.08), (0.31, 0.1, 0.05, 0.02, 0.01), 1.22, 128)
     return [_artifact("51c0d2e4", True, wall - 1200, newer, {}), _artifact("9b1f6a20", False, wall - 90_000, older, {})]
+
+
+_PROFILE: dict[str, Any] = {
+    "drafted": {
+        "step_ms": 11.42, "steps": 19, "requests": 8, "hidden_communication": 0.031, "waiting_for_ranks": 0.042,
+        "unknown_share": 0.008,
+        "shares": {"attention": 0.118, "moe": 0.301, "gemm": 0.142, "all_reduce": 0.163, "communication": 0.021,
+                   "sampling": 0.022, "drafter": 0.109, "elementwise": 0.048, "copy": 0.006, "other": 0.008,
+                   "gap": 0.062},
+        "drafter": {"told_by": "annotations", "ms": 1.38, "shares": {"gemm": 0.52, "attention": 0.21, "gap": 0.27}},
+        "names": [{"name": "fused_moe_kernel", "category": "moe", "share": 0.281, "count": 2204},
+                  {"name": "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>", "category": "all_reduce",
+                   "share": 0.163, "count": 2318}],
+        "unknown_names": [{"name": "brand_new_kernel", "category": None, "share": 0.008, "count": 19}],
+    },
+    "plain": {
+        "step_ms": 8.13, "steps": 20, "requests": 8, "hidden_communication": 0.02, "waiting_for_ranks": 0.05,
+        "unknown_share": 0.0,
+        "shares": {"attention": 0.121, "moe": 0.372, "gemm": 0.171, "all_reduce": 0.188, "communication": 0.02,
+                   "sampling": 0.018, "elementwise": 0.052, "copy": 0.004, "other": 0.0, "gap": 0.054},
+    },
+    "gains": {
+        "depth": 3, "not_measured": [], "length": {"mean": 2.02, "low": 1.88, "high": 2.17},
+        "plain_over_step": {"mean": 0.712, "low": 0.701, "high": 0.724},
+        "speedup": {"mean": 1.438, "low": 1.33, "high": 1.55},
+        "break_even_length": {"mean": 1.405, "low": 1.381, "high": 1.427},
+        "free_drafter": {"mean": 1.636, "low": 1.51, "high": 1.76},
+        "perfect_drafter": {"mean": 2.848, "low": 2.804, "high": 2.896},
+        "most": {"mean": 3.24, "low": 3.19, "high": 3.29},
+    },
+    "traces": {"files": 16, "bytes": 48_311_002},
+}  # fmt: skip
 
 
 def _artifact(

@@ -300,6 +300,10 @@ def _wait_for_end(control: Control, names: list[str], output: Output) -> dict[st
 def _result_text(through: str, outcome: Outcome, totals: dict[str, Any]) -> str:
     """The result's figures as lines ``name  value``; intervals as mean [low, high]."""
     own = {name: value for name, value in outcome.summary.items() if name not in _COSTS.values()}
+    if through == "trace":
+        from eagle3_tui.tracefigures import text
+
+        return text(own)
     lines = [f"{name:<34} {value}" for name, value in _figures(own)]
     if through == "bench":
         lines.append("acceptance length is in tokens per target step, the target's own token included")

@@ -17,6 +17,7 @@ VISITED = {
     "config": "ConfigScreen",
     "serve": "ServeScreen",
     "results": "ResultsScreen",
+    "trace": "TraceScreen",
 }
 
 

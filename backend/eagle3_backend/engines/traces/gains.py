@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from eagle3_backend.engines.statistics import Interval
 
@@ -72,7 +72,7 @@ def gains(measured: Profiled, seed: int = 17) -> Dict[str, Any]:
     }
 
 
-def at_length(found: Dict[str, Any], length: Dict[str, Any]) -> Optional[Dict[str, float]]:
+def at_length(found: Mapping[str, Any], length: Mapping[str, Any]) -> Optional[Dict[str, float]]:
     """The speed-up at another acceptance length, such as a bench's at the same depth: both intervals multiplied, which
     is wider than need be. None where one of them is unknown."""
     factor = found.get("plain_over_step")

@@ -73,6 +73,38 @@ def test_the_ladder_ends_a_tree_that_ignores_term_and_leaves_its_session(gateway
     assert [line["rung"] for line in lines if line.get("state") == "stopping"] == [1, 2, 3]
 
 
+def test_a_kill_waits_for_nothing_and_leaves_nothing(gateway, stages, until, bystander):
+    code = _escaping("signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)")
+    spec = stages.spec("a", code, stage="train", parameters={"save_seconds": 600, "terminate_seconds": 600})
+    gateway.start(spec)
+    until(lambda: (stages.directory(spec) / "escaped").exists())
+    gateway.request("stop", run=spec["run"], attempt=1, by="ana", kill=True)
+    entry = gateway.wait_for(spec["run"], "stopped")
+    assert (entry["exit"]["reason"], entry["exit"]["stopped_by"]) == ("killed as asked (SIGKILL)", "ana")
+    assert stages.alive(spec) == [] and bystander.poll() is None
+
+
+def test_a_stop_that_takes_too_long_can_be_made_a_kill(gateway, stages, until):
+    code = "signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True))\nwhile True: time.sleep(0.1)"
+    spec = stages.spec("a", code, stage="train", parameters={"save_seconds": 600, "terminate_seconds": 600})
+    gateway.start(spec)
+    until(lambda: stages.alive(spec))
+    gateway.request("stop", run=spec["run"], attempt=1)
+    until(lambda: b"asked" in gateway.read_all(spec["run"], 1, "output.log"))
+    gateway.request("stop", run=spec["run"], attempt=1, kill=True)
+    assert gateway.wait_for(spec["run"], "stopped")["exit"]["reason"] == "killed as asked (SIGKILL)"
+
+
+def test_a_kill_ends_a_worker_that_outlives_its_stage(gateway, stages, until):
+    code = _escaping("sys.exit(75)")
+    spec = stages.spec("a", code, stage="train", parameters={"save_seconds": 600, "terminate_seconds": 600})
+    gateway.start(spec)
+    until(lambda: (stages.directory(spec) / "escaped").exists())
+    gateway.request("stop", run=spec["run"], attempt=1, kill=True)
+    gateway.wait_for(spec["run"], "stopped")
+    assert stages.alive(spec) == []
+
+
 def test_the_first_rung_reaches_the_first_process_alone(gateway, stages, until):
     code = """
         worker = '''

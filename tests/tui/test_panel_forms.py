@@ -171,7 +171,7 @@ async def test_leaving_with_edits_asks(show, profile) -> None:
         await form(panel, profile)
         await edit(panel, "box")
         await panel.press("escape")
-        await until(panel, lambda: "1 edits are not saved" in panel.text())
+        await until(panel, lambda: "One edit is not saved" in panel.text())
         await panel.press("escape")
         assert "not saved" in panel.lines()[1]
         await panel.press("escape", "enter")

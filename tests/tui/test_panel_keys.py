@@ -110,6 +110,28 @@ async def test_a_stop_is_confirmed_and_waits_for_its_grace_time(show) -> None:
         assert acts(panel) == [Stop("train")]
 
 
+async def test_a_kill_wants_the_stage_typed(show) -> None:
+    async with show("train", (80, 24)) as panel:
+        await panel.press("X")
+        assert "Kill train" in panel.text() and "type train and press enter" in panel.text()
+        await panel.press("enter")
+        assert acts(panel) == []
+        await panel.press(*"bench", "enter")
+        assert "'bench' is another name" in panel.text() and acts(panel) == []
+        panel.app.screen.query_one("Input").value = ""
+        await panel.press(*"train", "enter")
+        assert acts(panel) == [Stop("train", kill=True)]
+
+
+async def test_a_kill_is_left_with_esc_and_off_where_nothing_runs(show) -> None:
+    async with show("train", (80, 24)) as panel:
+        await panel.press("X", "escape", "k", "X")
+        assert "cannot kill" in panel.lines()[-1] and acts(panel) == []
+    async with show("train", (80, 24), readonly=True) as panel:
+        await panel.press("X")
+        assert "--readonly" in panel.lines()[-1] and acts(panel) == []
+
+
 async def test_x_again_stops_at_once(show) -> None:
     async with show("train") as panel:
         await panel.press("x", "enter", "x")

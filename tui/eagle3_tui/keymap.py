@@ -33,6 +33,8 @@ KEYS: tuple[Key, ...] = (
         "shows what will run", 1),
     Key("stop", ("x",), "run", "Acts", "stop", "stop the stage: it saves a checkpoint and leaves",
         "confirm, then 5 s to undo", 2),
+    Key("kill", ("X",), "run", "Acts", "kill", "end every process of the stage at once; unsaved work is lost",
+        "type the stage"),
     Key("resume", ("u",), "run", "Acts", "resume", "next attempt from the newest whole checkpoint", "", 3),
     Key("restart", ("R",), "run", "Acts", "restart", "new attempt from the start; the old artifact is kept aside",
         "confirm", 7),

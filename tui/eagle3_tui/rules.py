@@ -43,6 +43,12 @@ def cannot_stop(snapshot: Snapshot, stage: str) -> str:
     return f"{stage} is stopping already" if view.state is RunState.STOPPING else ""
 
 
+def cannot_kill(snapshot: Snapshot, stage: str) -> str:
+    view = snapshot.stage(stage)
+    stopping = view is not None and view.state is RunState.STOPPING
+    return no_link(snapshot) if stopping else cannot_stop(snapshot, stage)
+
+
 def cannot_resume(snapshot: Snapshot, stage: str) -> str:
     if reason := no_link(snapshot):
         return reason
@@ -64,6 +70,7 @@ def cannot_restart(snapshot: Snapshot, stage: str) -> str:
 RULES: dict[str, Callable[[Snapshot, str], str]] = {
     "start": cannot_start,
     "stop": cannot_stop,
+    "kill": cannot_kill,
     "resume": cannot_resume,
     "restart": cannot_restart,
 }

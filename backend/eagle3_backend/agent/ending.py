@@ -93,6 +93,8 @@ def judge(spec: Mapping[str, Any], status: Status) -> Tuple[RunState, str, List[
 
 
 def _stopped_reason(status: Status) -> str:
+    if status.rung >= 3 and (status.asked or {}).get("kill"):
+        return f"killed as asked ({status.describe()})"
     if status.rung >= 3:
         return f"did not leave in time, killed ({status.describe()})"
     return "saved and left" if status.code == EXIT_STOPPED else f"left when asked ({status.describe()})"

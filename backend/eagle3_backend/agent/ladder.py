@@ -9,6 +9,9 @@ from typing import Callable, List, Mapping, Optional
 from eagle3_backend.agent import processes
 from eagle3_backend.agent.processes import Process
 
+KILL = "kill"
+"""File in the run directory that asks for the last rung, beside the one that asks for a stop."""
+
 MARKER = "EAGLE3_ATTEMPT"
 """Environment variable that every process of an attempt inherits; its value is the attempt's run directory."""
 
@@ -41,12 +44,16 @@ class StopLadder:
         self._asks_group = spec.get("stage") != "serve"
         self._deadline = 0.0
         self.rung = 0
+        self.hurry = False
+        """Somebody does not want to wait: the next step is the last rung."""
         self.killing_since: Optional[float] = None
 
     def advance(self) -> bool:
         """Do what is due; True when a new rung was taken."""
         before = self.rung
-        if self.rung == 0 and self._first is not None:
+        if self.hurry and self.rung < 3:
+            self._climb(3, 0.0)
+        elif self.rung == 0 and self._first is not None:
             processes.send(self._first, signal.SIGTERM)
             self._climb(1, self._save_seconds)
         elif self.rung == 0:

@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Optional
 from eagle3_backend.agent import cgroup, follow, frames, launch, runs
 from eagle3_backend.agent.frames import field
 from eagle3_backend.agent.identity import this_host
+from eagle3_backend.agent.ladder import KILL
 from eagle3_backend.agent.workspace import Workspace, read_json
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.artifacts import read_manifest, write_json
@@ -137,7 +138,10 @@ class Operations:
         directory = self._workspace.existing(run, attempt)
         description = runs.describe(self._workspace, run, attempt)
         if description.state.is_active or description.orphans:
-            write_json(directory / "cancel", {"by": field(request, "by", str, _user()), "wall": time.time()})
+            asked = {"by": field(request, "by", str, _user()), "wall": time.time()}
+            if field(request, "kill", bool, False):
+                write_json(directory / KILL, asked)
+            write_json(directory / "cancel", asked)
         if description.orphans:
             problem = launch.detach("eagle3_backend.agent.orphans", [str(directory)], {}, [])
             if problem is not None:

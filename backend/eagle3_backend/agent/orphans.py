@@ -14,7 +14,7 @@ from typing import Any, Dict
 from eagle3_backend.agent import locks, runs
 from eagle3_backend.agent.detach import detached
 from eagle3_backend.agent.identity import living
-from eagle3_backend.agent.ladder import StopLadder
+from eagle3_backend.agent.ladder import KILL, StopLadder
 from eagle3_backend.agent.supervisor import TICK, UNKILLABLE_SECONDS
 from eagle3_backend.agent.workspace import read_json
 from eagle3_backend.findings import FindingError
@@ -28,6 +28,7 @@ def end(directory: Path) -> None:
     while runs.orphans_of(directory, supervisor):
         if living(stage) is None:
             ladder.sweep()
+        ladder.hurry = (directory / KILL).exists()
         ladder.advance()
         if ladder.killing_since is not None and time.monotonic() - ladder.killing_since > UNKILLABLE_SECONDS:
             return

@@ -21,7 +21,7 @@ from eagle3_backend.agent.detach import become_subreaper, detached
 from eagle3_backend.agent.heartbeat import Heartbeat
 from eagle3_backend.agent.identity import identity_of
 from eagle3_backend.agent.journal import Journal
-from eagle3_backend.agent.ladder import MARKER, StopLadder, members_of
+from eagle3_backend.agent.ladder import KILL, MARKER, StopLadder, members_of
 from eagle3_backend.agent.workspace import Workspace, read_json
 from eagle3_backend.findings import Finding, FindingError, Severity, error, warning
 from eagle3_backend.pipeline.artifacts import write_json
@@ -144,9 +144,16 @@ class Supervisor:
     def _look_for_stop(self) -> None:
         if self._asked is None and (self.directory / "cancel").exists():
             self._asked = read_json(self.directory / "cancel") or {}
+        self._look_for_kill()
         if self._asked is not None and self._ladder is not None and self._ladder.advance():
             rung = self._ladder.rung
             self._say(lambda: self.journal.state(RunState.STOPPING.value, rung=rung, by=(self._asked or {}).get("by")))
+
+    def _look_for_kill(self) -> None:
+        if self._ladder is not None and (self.directory / KILL).exists():
+            self._ladder.hurry = True
+            # A stage that has ended by itself has its own outcome; only what it left is killed.
+            self._asked = None if self._asked is None else {**self._asked, "kill": True}
 
     def _swept(self) -> bool:
         """Whether nothing of the attempt is left besides us; what is left is asked to end, then killed."""
@@ -163,6 +170,7 @@ class Supervisor:
         if ladder.rung < 2:
             self._say(lambda: self.journal.note(f"The stage left {len(left)} process(es) behind; ending them."))
             ladder.sweep()
+        self._look_for_kill()
         ladder.advance()
         return False
 

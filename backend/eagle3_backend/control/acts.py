@@ -160,14 +160,14 @@ async def _environments(campaign: Campaign, stages: Sequence[PlannedStage]) -> l
     return found
 
 
-async def stop(campaign: Campaign, stage: str, run: str = "") -> str:
+async def stop(campaign: Campaign, stage: str, run: str = "", kill: bool = False) -> str:
     """Ask the attempt at work to save and leave; its state then. Raises FindingError `stage_not_running`.
 
-    ``run`` names one under other parameters than the planned one.
+    ``run`` names one under other parameters than the planned one; ``kill`` does not wait for it to save.
     """
     await campaign.fresh_survey()
     if run and run != campaign.plan.stages[stage].run:
-        return await _stop_other(campaign, stage, run)
+        return await _stop_other(campaign, stage, run, kill)
     view = view_of(campaign, stage)
     newest = campaign.survey.newest.get(view.run)
     orphaned = any(finding.code == "remote_process_orphaned" for finding in view.findings)
@@ -177,18 +177,18 @@ async def stop(campaign: Campaign, stage: str, run: str = "") -> str:
         raise FindingError(
             error("stage_not_running", f"{stage} is {view.state.value}.{behind}", path=stage, actual=view.state.value)
         )
-    answer = await campaign.session.request("stop", run=view.run, attempt=view.attempt)
+    answer = await campaign.session.request("stop", run=view.run, attempt=view.attempt, kill=kill)
     campaign.look(artifacts=True)
     return str(answer["state"])
 
 
-async def _stop_other(campaign: Campaign, stage: str, run: str) -> str:
+async def _stop_other(campaign: Campaign, stage: str, run: str, kill: bool) -> str:
     newest = campaign.survey.newest.get(run)
     state = state_of(newest)
     if newest is None or newest.get("stage") != stage or state is None or not state.is_active:
         actual = state.value if state else None
         raise FindingError(error("stage_not_running", f"{run} is no {stage} at work.", path=run, actual=actual))
-    answer = await campaign.session.request("stop", run=run, attempt=int(newest["attempt"]))
+    answer = await campaign.session.request("stop", run=run, attempt=int(newest["attempt"]), kill=kill)
     campaign.look()
     return str(answer["state"])
 

@@ -43,10 +43,12 @@ class Stop:
     """Ask the running attempt of ``stage`` to save and leave. Answer: the run's state. Raises FindingError.
 
     ``run`` names a run of that stage under other parameters, such as a second endpoint; empty: the planned one.
+    ``kill`` ends every process of it at once: what is not saved yet is lost.
     """
 
     stage: str
     run: str = ""
+    kill: bool = False
 
 
 @dataclass(frozen=True)

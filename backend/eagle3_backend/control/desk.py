@@ -121,8 +121,8 @@ class Desk:
         match command:
             case commands.Start(through, only, restart, accept):
                 return await acts.start(campaign, self._cache_dir, through, only, restart, accept)
-            case commands.Stop(stage, run):
-                return await acts.stop(campaign, stage, run)
+            case commands.Stop(stage, run, kill):
+                return await acts.stop(campaign, stage, run, kill)
             case commands.Swap(settings, run, accept):
                 return await services.swap(campaign, self._cache_dir, settings, run, accept)
             case commands.Resume(stage, through, accept):

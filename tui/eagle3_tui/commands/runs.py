@@ -124,6 +124,7 @@ def stop(
     run_name: Annotated[
         str, typer.Option("--run", metavar="RUN", help="A run of the stage under other parameters: another endpoint.")
     ] = "",
+    kill: Annotated[bool, typer.Option("--kill", help="At once: what is not saved yet is lost.")] = False,
     profile: ProfileOption = None,
     settings: SettingsOption = None,
     smoke: SmokeOption = False,
@@ -144,7 +145,7 @@ def stop(
         if not names:
             output.say("Nothing is running in this campaign.")
         for name in names:
-            control.submit(Stop(name, run_name)).result()
+            control.submit(Stop(name, run_name, kill)).result()
         if run_name:
             output.give({"stages": {"serve": wait_for_service(control, run_name)}}, f"{run_name} stopped")
             return

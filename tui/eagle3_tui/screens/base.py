@@ -152,6 +152,24 @@ class PanelScreen(Screen[None]):
 
         self.app.push_screen(StopDialog(stage), end)
 
+    def action_kill(self) -> None:
+        if self._refused("kill"):
+            return
+        from eagle3_tui.screens.typed import TypedDialog
+
+        stage, view = self.stage, self.panel.picture.stage(self.stage)
+        attempt = f", attempt {view.attempt}," if view and view.attempt else ""
+        words = (
+            f"Every process of {stage}{attempt} gets SIGKILL at once. What it has not saved is lost; its newest whole "
+            "checkpoint stays. x asks it to save and leave instead."
+        )
+
+        def end(sure: bool | None) -> None:
+            if sure:
+                self.panel.ask(Stop(stage, kill=True), f"killing {stage}")
+
+        self.app.push_screen(TypedDialog(f"Kill {stage}", words, stage), end)
+
     def action_resume(self) -> None:
         if not self._refused("resume"):
             self.panel.ask(Resume(self.stage), f"resuming {self.stage}")

@@ -55,7 +55,8 @@ class Environment(_Table):
     python: str = ""
     """Interpreter of an environment that is there."""
     set: str = ""
-    """Requirement set to build: `train-cpu`, `vllm-cpu`, `train-cuda`, `vllm-cuda`."""
+    """Requirement set to build: `train-cpu`, `vllm-cpu`, `train-cuda`, `vllm-cuda`, `sglang-cuda`,
+    `speculators-cuda`, `specforge-cuda`."""
 
 
 class Target(_Table):

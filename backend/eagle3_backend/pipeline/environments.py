@@ -90,6 +90,22 @@ _SETS = (
         python=((3, 11), (3, 14)),
         bytes_needed=16 * GB,
     ),
+    RequirementSet(
+        name="speculators-cuda",
+        first="torch==2.13.0",
+        packages=("speculators==0.9.0", "hs-connectors==0.9.0", "transformers==5.19.0", "safetensors==0.8.0"),
+        imports=("torch", "transformers", "safetensors", "speculators"),
+        python=((3, 11), (3, 15)),
+        bytes_needed=11 * GB,
+    ),
+    # Its own pins: torch 2.11.0, transformers 5.8.1, sglang 0.5.14.
+    RequirementSet(
+        name="specforge-cuda",
+        packages=("specforge==0.2.0",),
+        imports=("torch", "transformers", "safetensors", "specforge"),
+        python=((3, 11), (3, 14)),
+        bytes_needed=16 * GB,
+    ),
 )
 
 SETS: Dict[str, RequirementSet] = {entry.name: entry for entry in _SETS}
@@ -99,6 +115,8 @@ ADOPTED_IMPORTS: Dict[str, Tuple[str, ...]] = {
     "train": ("torch", "transformers", "safetensors"),
     "vllm": ("torch", "safetensors", "vllm"),
     "sglang": ("torch", "safetensors", "sglang"),
+    "speculators": ("torch", "transformers", "safetensors", "speculators"),
+    "specforge": ("torch", "transformers", "safetensors", "specforge"),
     "host": ("psutil",),
 }
 """What an adopted environment of this name must be able to import."""

@@ -15,11 +15,15 @@ LENGTH = 16
 
 
 def output_parameters(parameters: StageParameters) -> Dict[str, Any]:
-    """The parameters that change what comes out, as plain values by field name."""
+    """The parameters that change what comes out, as plain values by field name.
+
+    A field that came later is left out at its default: what was made without it is the same still.
+    """
     return {
         entry.name: getattr(parameters, entry.name)
         for entry in fields(parameters)
         if entry.metadata.get("affects_output", True)
+        and not (entry.metadata.get("later") and getattr(parameters, entry.name) == entry.default)
     }
 
 

@@ -17,7 +17,15 @@ def _quiet(default: Any) -> Any:
     return field(default=default, metadata={"affects_output": False})
 
 
+def _later(default: Any) -> Any:
+    """A field that artifacts were made without: at its default they still are what it says, and keep their names."""
+    return field(default=default, metadata={"later": True})
+
+
 _PYDANTIC = {"extra": "forbid", "use_attribute_docstrings": True}
+
+NATIVE = "native"
+"""The trainer that is part of this package; the others are libraries of other people."""
 
 AT_LEAST: Dict[str, float] = {
     "accumulation": 1,
@@ -54,6 +62,7 @@ ONE_OF: Dict[str, Tuple[str, ...]] = {
     "loss": ("kl", "lk_hybrid"),
     "optimizer": ("adamw", "muon"),
     "schedule": ("constant", "cosine", "linear"),
+    "trainer": (NATIVE, "speculators", "specforge"),
 }
 """The values that a field may have."""
 
@@ -170,6 +179,8 @@ class VocabParameters(StageParameters):
 class TrainParameters(StageParameters):
     """How the drafter is trained."""
 
+    trainer: str = _later(NATIVE)
+    """`native`, or another library as it is, in the profile's environment of that name: `speculators`, `specforge`."""
     start_from: str = ""
     """Directory on the host with a drafter, flat or nested, to train on from. Empty: a fresh one, the best linear."""
     keep: str = "last"

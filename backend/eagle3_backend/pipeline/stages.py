@@ -35,7 +35,9 @@ class Stage:
         return self.reads
 
     def environment_of(self, parameters: p.StageParameters) -> str:
-        """The environment it runs in with these parameters: a chosen engine's own, else the declared one."""
+        """The environment it runs in with these parameters: a chosen engine's or trainer's own, else the declared."""
+        if isinstance(parameters, p.TrainParameters) and parameters.trainer != p.NATIVE:
+            return parameters.trainer
         return str(getattr(parameters, "engine", self.environment))
 
 

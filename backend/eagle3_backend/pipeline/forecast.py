@@ -11,6 +11,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from eagle3_backend.findings import Finding, error
 from eagle3_backend.pipeline.environments import GB, SETS
+from eagle3_backend.pipeline.parameters import NATIVE
 
 CHARACTERS_PER_TOKEN = 4
 """English text; a rule of thumb that is replaced by counts as soon as conversations exist."""
@@ -150,14 +151,21 @@ def forecast(
     ``builds`` are the requirement sets that `setup` will build: environments that are adopted or there cost nothing.
     """
     demo = str(parameters["target"]["model"]) == DEMO_MODEL
+    borrowed = _borrows_trainer(parameters)
     entries = []
     for stage in stages:
         if stage == "setup":
             entries.append(_setup(builds))
             continue
-        seconds, basis = _seconds(stage, work(stage, parameters, amounts), history.get(stage), demo)
+        measured = demo and not (stage == "train" and borrowed)
+        seconds, basis = _seconds(stage, work(stage, parameters, amounts), history.get(stage), measured)
         entries.append(StageForecast(stage, seconds, _bytes(stage, parameters, amounts, shape, demo), basis))
     return Forecast(tuple(entries), price_per_hour)
+
+
+def _borrows_trainer(parameters: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether another library trains, whose speed is its own, and which gets the states in files of its own."""
+    return parameters["train"].get("trainer", NATIVE) != NATIVE
 
 
 def _setup(builds: Sequence[str]) -> StageForecast:
@@ -185,10 +193,10 @@ def _bytes(
     shape: Optional[Shape],
     demo: bool,
 ) -> Optional[int]:
-    if stage in ("generate", "extract"):
+    if stage in ("generate", "extract") or (stage == "train" and _borrows_trainer(parameters)):
         if shape is None:
             return None
-        captured = stage == "extract" or bool(parameters["generate"]["capture"])
+        captured = stage != "generate" or bool(parameters["generate"]["capture"])
         return tokens(amounts, parameters["generate"]) * shape.bytes_per_token if captured else 0
     if stage == "target":
         return _DEMO_TARGET_BYTES if demo else None

@@ -2,8 +2,9 @@
 
 The laptop validates values with pydantic over these classes; a host does `Parameters(**spec["parameters"])`. The form
 in the panel, `--set` flags, the JSON schema and the reference documentation come from the text under each field. A
-field whose metadata say `affects_output` is false does not enter the fingerprint. A directory on the host enters it by
-the text of its path and nothing more: what lies in it is not looked at before the stage runs.
+field whose metadata say `affects_output` is false does not enter the fingerprint, and one that is `later` does not at
+its default. A directory on the host enters it by the text of its path and nothing more: what lies in it is not looked
+at before the stage runs.
 """
 
 from __future__ import annotations

@@ -269,7 +269,8 @@ def take_result(context: StageContext, library: Library, work: Work, reached: Po
     """Its drafter as the artifact of this stage: weights under our names in float32, and the canonical config."""
     from eagle3_backend.stages.train import CONFIG, WEIGHTS
 
-    found = of_directory(library.result(), work.target.config)
+    source = library.result()
+    found = of_directory(source, work.target.config)
     problems = list(_differences(found, work))
     if problems:
         raise FindingError(*problems)
@@ -287,7 +288,7 @@ def take_result(context: StageContext, library: Library, work: Work, reached: Po
             "trainer": library.name,
             "version": importlib.metadata.version(library.name),
             "steps": reached.step,
-            "written_from": library.result().name,
+            "written_from": source.name,
             "peak_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
         }
     )

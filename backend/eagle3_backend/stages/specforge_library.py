@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ from eagle3_backend.stages.library_training import Figures, Position
 from eagle3_backend.stages.specforge_entry import CPU_PATCHES
 from eagle3_backend.stages.training_rows import Conversation
 
+ENTRY = "eagle3_backend.stages.specforge_entry"
 RUN = "run"
 """Its name of the training, with which its checkpoints' folders begin."""
 SAVES = 4
@@ -115,7 +117,7 @@ class SpecForge:
         path.write_text(json.dumps(self.configuration(), indent=1), encoding="utf-8")
         if self.work.processes > 1:
             return ["-m", "specforge.cli", "train", "--config", str(path)]
-        return ["-m", "eagle3_backend.stages.specforge_entry", "train", "--config", str(path)]
+        return ["-m", ENTRY, "train", "--config", str(path)]
 
     def configuration(self) -> dict[str, Any]:
         """Its run configuration; what is not named has its own default."""
@@ -197,17 +199,16 @@ class SpecForge:
 
     def result(self) -> Path:
         """The directory of the drafter that is kept, written by its own exporter. Raises FindingError."""
-        directory = self.work.folder / "drafter"
-        if not directory.is_dir():
-            best = self.work.checkpoints / f"{RUN}-best"
-            latest = self.work.checkpoints / f"{RUN}-latest"
-            kept = best if self.work.parameters.keep == "best" and best.is_dir() else latest
-            words = ["export", "--to", "sglang", "--checkpoint", str(kept.resolve()), "--output-dir", str(directory)]
-            command = [sys.executable, "-m", "eagle3_backend.stages.specforge_entry", *words]
-            done = subprocess.run([*command, "--draft-config", str(self.work.inputs / "draft.json")], check=False)
-            if done.returncode:
-                message = f"SpecForge's export of {kept.resolve().name} ended with exit code {done.returncode}."
-                raise FindingError(error("run_failed", message, path="train", actual=done.returncode))
+        best, latest = (self.work.checkpoints / f"{RUN}-{name}" for name in ("best", "latest"))
+        kept = (best if self.work.parameters.keep == "best" and best.is_dir() else latest).resolve()
+        directory = self.work.folder / kept.name
+        shutil.rmtree(directory, ignore_errors=True)
+        words = ["export", "--to", "sglang", "--checkpoint", str(kept), "--output-dir", str(directory)]
+        command = [sys.executable, "-m", ENTRY, *words, "--draft-config", str(self.work.inputs / "draft.json")]
+        done = subprocess.run(command, check=False)
+        if done.returncode:
+            message = f"SpecForge's export of {kept.name} ended with exit code {done.returncode}."
+            raise FindingError(error("run_failed", message, path="train", actual=done.returncode))
         return directory
 
 

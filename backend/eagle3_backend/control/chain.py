@@ -13,7 +13,7 @@ from eagle3_backend.engines.launch import plan_server
 from eagle3_backend.engines.plan import Wishes
 from eagle3_backend.findings import Finding, FindingError, Severity, error
 from eagle3_backend.pipeline import environments
-from eagle3_backend.pipeline.parameters import StageParameters, TargetParameters
+from eagle3_backend.pipeline.parameters import NATIVE, StageParameters, TargetParameters
 from eagle3_backend.pipeline.plan import CampaignPlan, PlannedStage, spec_of, to_run
 from eagle3_backend.pipeline.stages import STAGES
 
@@ -102,6 +102,8 @@ def build_spec(
     """The start request of one stage; ``work`` is what forecasts scale by. Raises FindingError."""
     python = python_of(planned.environment, parameters, ground, plan.workspace)
     device = device_of(planned.environment, parameters, ground.machine)
+    if planned.parameters.get("trainer", NATIVE) != NATIVE and device == "cuda" and not ground.machine.gpus:
+        raise FindingError(_no_gpu(planned.environment))
     spec = spec_of(
         planned,
         python=python,
@@ -119,6 +121,16 @@ def build_spec(
         spec["gpus"] = uuids
         spec["env"] = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if uuids else {}
     return spec
+
+
+def _no_gpu(trainer: str) -> Finding:
+    return error(
+        "trainer_needs_gpu",
+        f"{trainer} trains on a GPU, and the host shows none.",
+        path="stages.train.trainer",
+        actual=trainer,
+        fix='Use trainer = "native" on this host.',
+    )
 
 
 def build_chain(

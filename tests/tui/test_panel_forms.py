@@ -217,8 +217,8 @@ async def test_a_profile_that_cannot_be_read_is_told(show, tmp_path) -> None:
 
 
 async def test_a_shipped_profile_is_copied_to_the_users_own(show, profile, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("eagle3_tui.screens.config.shipped_profiles", lambda: profile.parent)
-    monkeypatch.setattr("eagle3_tui.screens.config.user_profiles", lambda: tmp_path / "own")
+    monkeypatch.setattr("eagle3_tui.places.shipped_profiles", lambda: profile.parent)
+    monkeypatch.setattr("eagle3_tui.places.user_profiles", lambda: tmp_path / "own")
     profile.write_text(TEXT + '[stages.prompts]\nfiles = ["p/a.jsonl"]\n')
     async with show(size=(120, 40), source=Writing("train")) as panel:
         await form(panel, profile)

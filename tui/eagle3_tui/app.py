@@ -15,7 +15,7 @@ from rich.text import Text
 from textual.message import Message
 from textual.screen import Screen
 
-from eagle3_backend.control.commands import Command, Open, ReconnectNow, Resume, Start, TrustHostKey
+from eagle3_backend.control.commands import Command, Open, ReconnectNow, Resume, Start, Swap, TrustHostKey
 from eagle3_backend.control.snapshot import Snapshot, Started
 from eagle3_backend.findings import FindingError
 from eagle3_backend.states import LinkState
@@ -95,6 +95,7 @@ class Panel(Deeds, inherit_bindings=False):
         """Wall time of the newest event that the operator has looked at."""
         self.message: tuple[str, str] = ("", "text")
         self._open = Open(profile, settings)
+        self._given = len(settings)
         self._autostart = autostart
         self._message_until = 0.0
         self._interrupted = -QUIT_SECONDS
@@ -112,6 +113,11 @@ class Panel(Deeds, inherit_bindings=False):
     def opened(self) -> Open:
         """The profile that is worked on, and the settings that count more than it."""
         return self._open
+
+    @property
+    def edits(self) -> tuple[str, ...]:
+        """Settings of the panel's own making, which no file holds."""
+        return self._open.settings[self._given :]
 
     def get_default_screen(self) -> Screen[None]:
         return Dashboard()
@@ -195,9 +201,34 @@ class Panel(Deeds, inherit_bindings=False):
 
     def open_profile(self, profile: Path) -> None:
         """Work on another profile; what runs on the host before goes on."""
-        self._open = replace(self._open, profile=profile)
+        self._work_with(replace(self._open, profile=profile))
         self._asked_about = ""
         self.ask(self._open, f"opened {profile.stem}")
+
+    def settle(self, settings: tuple[str, ...], then: Callable[[], None]) -> None:
+        """Go on with these settings on top, then do ``then``; settings that are refused leave all as it was."""
+        opened = replace(self._open, settings=(*self._open.settings, *settings))
+
+        def settled(_: Any) -> None:
+            self._work_with(opened)
+            then()
+
+        def refused(problem: BaseException) -> None:
+            from eagle3_tui.screens.dialogs import MessageDialog
+
+            findings = problem.findings if isinstance(problem, FindingError) else ()
+            self.push_screen(MessageDialog("Not possible", findings, "" if findings else words_of(problem)))
+
+        self.inquire(opened, settled, refused)
+
+    def written(self, profile: Path) -> None:
+        """The panel's own settings are in this profile now."""
+        self._work_with(replace(self._open, settings=self._open.settings[: self._given]))
+        self.open_profile(profile)
+
+    def _work_with(self, opened: Open) -> None:
+        self._open = opened
+        self.source.work_with(opened)
 
     def ask(self, command: Command, words: str = "") -> None:
         """Send a command; ``words`` are said when it was carried out, and a refusal opens its dialog."""
@@ -219,6 +250,8 @@ class Panel(Deeds, inherit_bindings=False):
             elif event.refused is not None:
                 event.refused(problem)
         elif problem is None:
+            if isinstance(event.command, Swap):
+                self._work_with(replace(self._open, settings=(*self._open.settings, *event.command.settings)))
             self._tell(event.outcome.result(), event.words)
         elif isinstance(problem, FindingError):
             self._refuse(event.command, problem)
@@ -242,7 +275,7 @@ class Panel(Deeds, inherit_bindings=False):
             return  # the host's own dialog asks
         from eagle3_tui.screens.dialogs import MessageDialog
 
-        if not isinstance(command, Start | Resume):
+        if not isinstance(command, Start | Resume | Swap):
             opening = isinstance(command, Open)
             if opening and not self.picture.stages and isinstance(self.screen_stack[0], Dashboard):
                 self.screen_stack[0].failed()

@@ -29,6 +29,7 @@ from eagle3_backend.control.commands import (
     Specification,
     Start,
     Stop,
+    Swap,
     TrustHostKey,
 )
 from eagle3_backend.control.snapshot import (
@@ -105,7 +106,13 @@ class MockSource:
         return None
 
     def parameters(self, stage: str) -> Mapping[str, Any]:
-        return dict(_PARAMETERS)
+        return dict(mockserving.PARAMETERS if stage == "serve" else _PARAMETERS)
+
+    def work_with(self, opened: Open) -> None:
+        return None
+
+    def talk(self, endpoint: Mapping[str, Any]) -> mockserving.MockTalk:
+        return mockserving.MockTalk()
 
     def submit(self, command: Command) -> Future[Any]:
         self.commands.append(command)
@@ -151,6 +158,8 @@ class MockSource:
             return RunState.STOPPING
         if isinstance(command, Start):
             return self._begin(command)
+        if isinstance(command, Swap):
+            return Started(("qwen3-8b-serve-77ad",), ())
         if isinstance(command, Resume):
             self._states[command.stage] = RunState.RUNNING
             return Started((f"local-{command.stage}-3f9c",), ())
@@ -201,6 +210,7 @@ class MockSource:
             gauges=gauges_until(elapsed) if _has_gpus(self.scene) else {},
             log=self.log().view(self._log_of),
             events=self._events(),
+            services=mockserving.services() if self._serves("serve") else (),
             price_per_hour=28.0 if _has_gpus(self.scene) else 0.0,
             spent_seconds=26_500.0 + elapsed,
         )

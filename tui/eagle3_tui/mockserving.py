@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from eagle3_backend.control.commands import Command, DryRun, Endpoint, Results, WriteProfile
-from eagle3_backend.control.snapshot import Event, StageView
+from eagle3_backend.control.commands import Command, DryRun, Endpoint, Results, Services, WriteProfile
+from eagle3_backend.control.snapshot import Event, ServiceView, StageView
 from eagle3_backend.findings import warning
 from eagle3_backend.states import RunState
 
-ASKED = (DryRun, Endpoint, Results, WriteProfile)
+ASKED = (DryRun, Endpoint, Results, Services, WriteProfile)
+PARAMETERS = {"engine": "vllm", "layout": "flat", "depth": 3, "context": 2048, "dtype": "bfloat16", "options": {}}
+_OWN, _OTHER = "qwen3-8b-serve-51c0", "qwen3-8b-serve-9b1f"
 
 
 def answer(command: Command, scene: str, wall: float) -> Any:
@@ -18,11 +22,58 @@ def answer(command: Command, scene: str, wall: float) -> Any:
     if isinstance(command, DryRun):
         return _plan(command.through, scene)
     if isinstance(command, Endpoint):
-        return {"base_url": "http://127.0.0.1:41873/v1", "api_key": "made-up", "port": 41873, "model": "target"}
+        port = 41873 if command.run != _OTHER else 41999
+        return {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "made-up", "port": port, "model": "target"}
+    if isinstance(command, Services):
+        return {"services": [_service(_OWN, "flat", 3, 41873), _service(_OTHER, "nested", 2, 41999)]}
     if isinstance(command, WriteProfile):
         return str(command.path)  # nothing is written: all of this is made up
     assert isinstance(command, Results)
     return {"artifacts": _results(command.stage, wall) if scene == "done" else []}
+
+
+def services() -> tuple[ServiceView, ...]:
+    """The endpoint of the profile, and one of other parameters."""
+    return (ServiceView(_OWN, 1, RunState.RUNNING, True), ServiceView(_OTHER, 1, RunState.RUNNING))
+
+
+def _service(run: str, layout: str, depth: int, port: int) -> dict[str, Any]:
+    return {"run": run, "attempt": 1, "state": "running", "planned": run == _OWN, "ready": True, "engine": "vllm",
+            "layout": layout, "depth": depth, "host_port": port, "base_url": f"http://127.0.0.1:{port}/v1",
+            "api_key": "made-up", "model": "target"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Took:
+    """What a made-up answer took."""
+
+    tokens: int | None = 12
+    tokens_per_second: float | None = 87.5
+    seconds_to_first_token: float | None = 0.08
+    acceptance_length: float | None = 2.31
+    finish_reason: str = "stop"
+
+
+class MockTalk:
+    """Says the same to everybody; ``hold`` lets it stop in the middle until it is cancelled."""
+
+    hold = False
+
+    def __init__(self) -> None:
+        self.figures = Took()
+        self._cancelled = threading.Event()
+
+    def say(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Iterator[str]:
+        self._cancelled.clear()
+        yield "You asked: "
+        if self.hold:
+            self._cancelled.wait(60)
+            self.figures = replace(self.figures, finish_reason="cancelled")
+            return
+        yield messages[-1]["content"]
+
+    def cancel(self) -> None:
+        self._cancelled.set()
 
 
 def running(view: StageView) -> StageView:

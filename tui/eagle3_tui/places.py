@@ -83,3 +83,8 @@ def open_control(notices: Notices | None = None) -> Control:
     )
     control.start()
     return control
+
+
+def own_profile(path: Path) -> Path:
+    """Where edits of a profile go: shipped ones belong to the program."""
+    return user_profiles() / path.name if path.parent.absolute() == shipped_profiles().absolute() else path

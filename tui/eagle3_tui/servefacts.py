@@ -12,9 +12,10 @@ from rich.text import Text
 
 from eagle3_backend.control.snapshot import Event, StageView
 from eagle3_backend.engines.launch import with_drafter
-from eagle3_backend.engines.plan import explained, of_operator, shell_line
+from eagle3_backend.engines.plan import MANAGED, explained, of_operator, shell_line
 from eagle3_backend.findings import Finding
 from eagle3_backend.states import RunState
+from eagle3_tui.serveacts import service_words
 from eagle3_tui.text import clean, number, span
 from eagle3_tui.theme import Look
 from eagle3_tui.widgets.facts import wrapped
@@ -80,6 +81,21 @@ def launch_lines(launch: Launch, look: Look, width: int) -> list[Text]:
     places = [f"{place} {meaning}" for place, meaning in OPEN_PLACES.items() if place in line]
     if places:
         lines += [Text(""), *wrapped(look, f"Filled in on the host: {'; '.join(places)}.", width, "dim")]
+    return lines
+
+
+def option_rows(launch: Launch) -> list[tuple[str, str]]:
+    """Flags and variables of the plan with their values, as they can be edited."""
+    return [(name, value) for name, value, _ in explained(launch.plan) if name not in MANAGED] if launch.plan else []
+
+
+def other_lines(services: Sequence[Mapping[str, Any]], look: Look, width: int) -> list[Text]:
+    """Endpoints of other parameters: what each is, and where it is reached from here."""
+    lines = []
+    for service in services:
+        address = service.get("base_url") or "no address yet"
+        lines.append(look.line((clean(address, 200), "accent"), (f"  {look.remote(service_words(service))}", "text")))
+        lines += wrapped(look, clean(service["run"], 200), width, "dim", "  ")
     return lines
 
 

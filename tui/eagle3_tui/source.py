@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from eagle3_backend.control.commands import Command
+from eagle3_backend.control.commands import Command, Open
 from eagle3_backend.control.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -31,8 +31,26 @@ class Source(Protocol):
     def parameters(self, stage: str) -> Mapping[str, Any]:
         """The parameters of ``stage`` as the profile and the settings give them."""
 
+    def work_with(self, opened: Open) -> None:
+        """From now on this is the profile, and these the settings, that ``parameters`` tells of."""
+
+    def talk(self, endpoint: Mapping[str, Any]) -> Talk:
+        """To talk to an endpoint (the answer to `Endpoint`)."""
+
     def close(self) -> None:
         """Leave; runs on hosts go on."""
+
+
+class Talk(Protocol):
+    """`serving.chat.Chat`: ``say`` waits for a network, so it runs on a thread; ``cancel`` may come from any."""
+
+    figures: Any
+
+    def say(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Iterator[str]:
+        """The answer in pieces. Raises FindingError."""
+
+    def cancel(self) -> None:
+        """End the answer that is being said."""
 
 
 class ControlSource:
@@ -98,6 +116,14 @@ class ControlSource:
         except FindingError:
             return {}
         return {entry.name: getattr(values, entry.name) for entry in fields(values)}
+
+    def work_with(self, opened: Open) -> None:
+        self._profile, self._settings = opened.profile, opened.settings
+
+    def talk(self, endpoint: Mapping[str, Any]) -> Talk:
+        from eagle3_backend.control.running import Chat
+
+        return Chat(str(endpoint["base_url"]), str(endpoint["api_key"] or ""), str(endpoint["model"]))
 
     def close(self) -> None:
         with self._lock:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -86,22 +86,12 @@ def _converse(chat: Chat, messages: list[dict[str, str]], tokens: int, temperatu
     if not output.as_json:
         print(flush=True)
     assert chat.figures is not None
+    from eagle3_tui.chatwords import figures_words
+
     figures = asdict(chat.figures)
     output.say(figures_words(figures))
     if output.as_json:
         output.give({"text": "".join(said), **figures}, "")
-
-
-def figures_words(figures: dict[str, Any]) -> str:
-    """What an answer took, on one line; what the server does not tell is said to be untold."""
-    speed, length, first = (
-        figures[name] for name in ("tokens_per_second", "acceptance_length", "seconds_to_first_token")
-    )
-    words = [f"{figures['tokens']} tokens" if figures["tokens"] is not None else "tokens not told"]
-    words.append(f"{speed:.1f} tokens/s" if speed is not None else "speed not told")
-    words.append(f"first after {first:.2f} s" if first is not None else "nothing was said")
-    words.append(f"acceptance length {length:.2f}" if length is not None else "acceptance not told")
-    return ", ".join([*words, str(figures["finish_reason"] or "no end told")])
 
 
 def _shown(piece: str) -> str:

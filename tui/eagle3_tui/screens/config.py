@@ -14,7 +14,7 @@ from eagle3_backend.findings import Finding, FindingError
 from eagle3_backend.pipeline.stages import STAGES
 from eagle3_tui import profileform
 from eagle3_tui.bindings import bindings
-from eagle3_tui.places import shipped_profiles, user_profiles
+from eagle3_tui.places import own_profile
 from eagle3_tui.profileform import Form, Value, in_words
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.screens.tables import TableScreen
@@ -309,7 +309,7 @@ class ConfigScreen(TableScreen):
             return
         from eagle3_tui.screens.dialogs import ConfirmDialog
 
-        own = _own_path(form.path)
+        own = own_profile(form.path)
         names = ", ".join(clean(value.field.name, 60) for value in form.edits[:8]) or "Comments or spelling"
         more = len(form.edits) - 8
         told = self._reach_words(form)
@@ -371,11 +371,6 @@ def _edits_of(form: Form) -> str:
 
 def _has(text: str, words: list[str]) -> bool:
     return all(word in text.lower() for word in words)
-
-
-def _own_path(path: Path) -> Path:
-    """Where edits of a profile go: shipped ones belong to the program."""
-    return user_profiles() / path.name if path.parent.absolute() == shipped_profiles().absolute() else path
 
 
 def _effect(value: Value) -> str:

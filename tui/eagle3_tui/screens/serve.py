@@ -9,10 +9,11 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from eagle3_backend.control.commands import DryRun, Endpoint
+from eagle3_backend.control.commands import DryRun, Endpoint, Services
 from eagle3_backend.control.snapshot import Snapshot, StageView
 from eagle3_backend.findings import Finding, FindingError
 from eagle3_backend.states import RunState
+from eagle3_tui import serveacts
 from eagle3_tui.bindings import bindings
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.servefacts import (
@@ -26,6 +27,8 @@ from eagle3_tui.servefacts import (
     is_ready,
     launch_lines,
     launch_of,
+    option_rows,
+    other_lines,
     traffic_lines,
 )
 from eagle3_tui.text import clean, clock_span
@@ -37,6 +40,8 @@ from eagle3_tui.widgets.scroller import Scroller
 from eagle3_tui.widgets.small import TooSmall
 
 STAGE = "serve"
+OTHERS_SECONDS = 5.0
+"""Between two looks at endpoints that are not ready yet."""
 
 
 class Service(Scroller):
@@ -77,7 +82,7 @@ class LaunchPane(Scroller):
 class ServeScreen(PanelScreen):
     """Asks for the plan once and when its stage has changed; for the address while the service is ready."""
 
-    BINDINGS = bindings("run")
+    BINDINGS = bindings("serve", "run")
     CSS_PATH = "../theme/serve.tcss"
     AUTO_FOCUS = "Service"
     context = "serve"
@@ -92,6 +97,9 @@ class ServeScreen(PanelScreen):
         self._planned_at = 0.0
         self._planned_for: tuple[Any, ...] = ()
         self._addressed = ""
+        self._others: tuple[Mapping[str, Any], ...] = ()
+        self._others_of: tuple[Any, ...] = ()
+        self._others_due = 0.0
 
     def compose(self) -> ComposeResult:
         yield HeaderBar(id="header")
@@ -121,6 +129,7 @@ class ServeScreen(PanelScreen):
 
     def tick(self) -> None:
         super().tick()
+        self._ask_others(self.panel.picture)
         self.query_one(LaunchPane).redraw()
 
     def redraw(self) -> None:
@@ -131,16 +140,38 @@ class ServeScreen(PanelScreen):
     def _ask(self, snapshot: Snapshot) -> None:
         """The plan, when what it stands on changed, and the address of each attempt once it is ready."""
         fresh = tuple(view.name for view in snapshot.stages if view.fresh)
-        planned_for = (snapshot.profile, snapshot.host.link, fresh) if snapshot.stages else ()
+        settings = self.panel.opened.settings
+        planned_for = (snapshot.profile, settings, snapshot.host.link, fresh) if snapshot.stages else ()
         if planned_for and planned_for != self._planned_for:
             self._planned_for = planned_for
             self.panel.inquire(DryRun(STAGE), self._take_plan, self._refuse_plan)
         view = snapshot.stage(STAGE)
-        name = f"{view.run}/{view.attempt}" if view and is_ready(view, snapshot.events) else ""
+        # A new link may have had to give the tunnel another port.
+        place = f"{view.run}/{view.attempt}/{snapshot.host.since}" if view else ""
+        name = place if view and is_ready(view, snapshot.events) else ""
         if name != self._addressed:
             self._addressed, self.endpoint, self._no_address = name, None, ""
             if name:
                 self.panel.inquire(Endpoint(), self._take_endpoint, self._refuse_endpoint)
+        self._ask_others(snapshot)
+
+    def _ask_others(self, snapshot: Snapshot) -> None:
+        """Endpoints of other parameters: asked for when they change, and until all of them are ready."""
+        running = tuple(service for service in snapshot.services if not service.planned)
+        asked_for = (running, snapshot.host.since) if running else ()
+        now = self.panel.monotonic()
+        waiting = any(not service["ready"] for service in self._others) and now >= self._others_due
+        if asked_for == self._others_of and not waiting:
+            return
+        self._others_of, self._others_due = asked_for, now + OTHERS_SECONDS
+        if running:
+            self.panel.inquire(Services(), self._take_others, lambda problem: None)
+        else:
+            self._others = ()
+
+    def _take_others(self, answer: Mapping[str, Any]) -> None:
+        self._others = tuple(service for service in answer["services"] if not service["planned"])
+        self.redraw()
 
     def _take_plan(self, answer: Mapping[str, Any]) -> None:
         self.launch, self._against, self._trouble = launch_of(answer), (), ""
@@ -175,6 +206,8 @@ class ServeScreen(PanelScreen):
         works = at_work(view)
         lines += self._section("Acceptance, live" if works else "Acceptance, when it was seen last")
         lines += [*(traffic_lines(view, look, width) if works else []), *acceptance_lines(view, look, width)]
+        if self._others:
+            lines += [*self._section("Beside it"), *other_lines(self._others, look, width)]
         if steps := health(view, picture.events):
             lines += [*self._section("Health"), *health_lines(steps, at_work(view), look, width)]
         return [*lines, *self._finding_lines(view, width)]
@@ -226,5 +259,57 @@ class ServeScreen(PanelScreen):
         look = self.panel.look
         if self.launch is not None:
             lines = wrapped(look, self._trouble, width, "warn") if self._trouble else []
+            if edits := self.panel.edits:
+                words = f"Edited here and not in the profile: {clean(' '.join(edits), 600)}"
+                lines += wrapped(look, words, width, "warn")
             return [*lines, *launch_lines(self.launch, look, width)]
         return wrapped(look, self._trouble or "asking the host for the plan", width, "dim")
+
+    # Keys.
+
+    def action_chat(self) -> None:
+        """Talk to the endpoint of the profile, else to the first that is ready."""
+        others = [service for service in self._others if service["ready"]]
+        endpoint = self.endpoint or (others[0] if others else None)
+        if endpoint is None:
+            self.panel.notice("no endpoint is ready to talk to", "warn")
+            return
+        from eagle3_tui.screens.chat import ChatScreen
+
+        self.app.push_screen(ChatScreen(endpoint))
+
+    def action_swap(self) -> None:
+        services = self.panel.picture.services
+        if self.panel.refuses_acts("swap"):
+            return
+        if not services:
+            self.panel.notice("cannot swap: no endpoint is at work; s starts one", "warn")
+            return
+        run = next((service.run for service in services if service.planned), services[0].run)
+        serveacts.choose(self.panel, "Swap for", lambda setting: serveacts.swap(self.panel, run, setting))
+
+    def action_beside(self) -> None:
+        if not self.panel.refuses_acts("start"):
+            serveacts.choose(self.panel, "Start beside it", lambda setting: serveacts.beside(self.panel, setting))
+
+    def action_end_service(self) -> None:
+        if not self.panel.refuses_acts("stop"):
+            serveacts.end(self.panel, self._others)
+
+    def action_edit_option(self) -> None:
+        if self.panel.refuses_acts("edit"):
+            return
+
+        def then(text: str) -> None:
+            setting = serveacts.option_setting(text)
+            if setting is None:
+                self.panel.notice("an option is --name value, --name alone, or NAME=value", "warn")
+            else:
+                self.panel.settle((setting,), self.refresh_data)
+
+        known = [] if self.launch is None else [f"{name} {value}" for name, value in option_rows(self.launch)]
+        self.panel.ask_line("option ", "", then, "--max-num-seqs 64; false leaves one out; w keeps it", known)
+
+    def action_write_options(self) -> None:
+        if not self.panel.refuses_acts("save"):
+            serveacts.write(self.panel)

@@ -7,7 +7,7 @@ TRAIN := $(BUILD)/train
 PIP := -m pip --quiet --disable-pip-version-check
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: bench bench-panel demo lint test test-engines
+.PHONY: bench bench-panel demo lint pictures test test-engines
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,10 @@ test: $(VENV)/installed $(TRAIN)/tested
 
 test-engines: $(VENV)/installed
 	$(BIN)/python -m pytest tests/engines_e2e -m engines
+
+# Draws the pictures of the documentation anew.
+pictures: $(VENV)/installed
+	$(BIN)/python docs/screenshots.py
 
 # Prints what the panel's charts cost beside textual-plotext.
 bench-panel: $(VENV)/installed

@@ -8,7 +8,7 @@ import pytest
 
 from eagle3_backend.control.fold import RunFold
 from eagle3_backend.control.snapshot import Snapshot
-from eagle3_backend.control.views import Survey, older_outputs, stage_views
+from eagle3_backend.control.views import Survey, older_outputs, spent, stage_views
 from eagle3_backend.findings import error
 from eagle3_backend.pipeline.plan import plan_campaign
 from eagle3_backend.pipeline.stages import STAGES, needed
@@ -164,3 +164,15 @@ def test_a_view_names_what_it_stands_on_in_this_campaign():
     export = next(view for view in views if view.name == "export")
     assert export.needs == ("setup", "target", "export") and "train" not in export.blocked_by
     assert Snapshot(stages=views).needed("serve") == ("setup", "target", "export", "serve")
+
+
+def test_time_spent_is_that_of_all_attempts_and_what_ran_together_counts_once():
+    runs = (
+        run("train", "stopped", ended=160.0),
+        run("train", "done", attempt=2, started=200.0, ended=300.0),
+        run("serve", "running", started=250.0, elapsed=150.0),
+        run("bench", "done", started=260.0, ended=280.0),
+        run("export", "crashed"),
+    )
+    assert spent(Survey(runs=runs)) == 60.0 + 100.0 + 100.0
+    assert spent(Survey()) == 0.0

@@ -305,23 +305,3 @@ async def test_a_thousand_tensors_do_not_slow_the_keys(show, tmp_path):
         await panel.press("equals_sign", "G", "equals_sign", "g")
         assert 0 < len(drawn) < 8 * 60
         assert len(table.rows) == 1200
-
-
-async def test_the_diff_fits_at_any_size(show):
-    from eagle3_tui.keymap import name_of
-    from eagle3_tui.widgets.footer import chosen
-
-    async with show("done", (120, 40)) as panel:
-        await choose(panel, "flat", "nested")
-        for keys in ([], ["enter"]):
-            await panel.press(*keys)
-            for size in [(40, 10), (60, 16), (66, 18), (80, 24), (80, 50), (100, 30), (120, 40), (180, 36), (240, 70)]:
-                await panel.pilot.resize_terminal(*size)
-                await panel.settle()
-                await panel.settle()
-                lines = panel.lines()
-                assert {len(line) for line in lines} == {size[0]}
-                for key in chosen(panel.app.screen.context, size[0]):
-                    assert f"{name_of(key.keys[0])} {key.help}" in lines[-1]
-                if size >= (60, 16):
-                    assert sum(line.count("┏") for line in lines) == 1, (size, panel.text())

@@ -12,12 +12,9 @@ from eagle3_backend.control.commands import DryRun, Endpoint, Open, Results, Sta
 from eagle3_backend.control.profiles import write
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.states import LinkState, RunState
-from eagle3_tui.keymap import name_of
 from eagle3_tui.mock import MockSource
 from eagle3_tui.screens.dashboard import Dashboard
-from eagle3_tui.widgets.footer import chosen
 
-SIZES = [(60, 16), (66, 18), (80, 24), (80, 50), (100, 21), (100, 30), (120, 40), (180, 36), (200, 16), (200, 60)]
 TEXT = """\
 # Ours.
 [host]
@@ -349,25 +346,6 @@ async def test_a_lost_link_ages_what_is_shown(show) -> None:
         assert "as of 41s ago" in panel.lines()[1] and "running, as of 41s ago" in panel.text()
         assert "there is no link; the service goes on on its host" in panel.text()
         assert "when it was seen last" in panel.text() and "requests running" not in panel.text()
-
-
-@pytest.mark.parametrize("key", ["c", "B", "v"])
-@pytest.mark.parametrize("scene", ["done", "empty"])
-async def test_the_screens_fit_every_size(show, profile, key, scene) -> None:
-    async with show(scene, (120, 40)) as panel:
-        panel.app.open_profile(profile)
-        await panel.press(key)
-        if key == "c":
-            await until(panel, lambda: panel.app.screen.form is not None)
-        await panel.pass_time(6)
-        for size in SIZES:
-            await panel.pilot.resize_terminal(*size)
-            await panel.settle()
-            lines = panel.lines()
-            assert len(lines) == size[1] and {len(line) for line in lines} == {size[0]}
-            for one in chosen(panel.app.screen.context, size[0]):
-                assert f"{name_of(one.keys[0])} {one.help}" in lines[-1]
-            assert sum(line.count("┏") for line in lines) == 1, (size, panel.text())
 
 
 NASTY = [

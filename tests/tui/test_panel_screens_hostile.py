@@ -8,7 +8,12 @@ import pytest
 
 from eagle3_backend.control.commands import Artifact, Attempts, Doctor, Hosts, Orphans, Processes
 from eagle3_backend.control.snapshot import Event
+from eagle3_backend.findings import error
 from eagle3_tui.mock import MockSource
+from eagle3_tui.screens.dashboard import Dashboard
+from eagle3_tui.screens.dialogs import HostKeyDialog, MessageDialog
+from eagle3_tui.screens.refused import RefusedDialog
+from eagle3_tui.screens.typed import TypedDialog
 
 NASTY = [
     "[/] [bold red]markup[/] [@click=app.quit]x[/]",
@@ -49,8 +54,19 @@ class Named(MockSource):
         return super()._act(command)
 
     def snapshot(self):
-        event = Event(1.7e9, self.text, self.text, self.text, self.text, {self.text: [self.text]})
-        return replace(super().snapshot(), events=(event, event))
+        text, shown = self.text, super().snapshot()
+        finding = error("nasty", text, path=text, expected=text, actual={text: [text]}, fix=text)
+        event = Event(1.7e9, text, text, text, text, {text: [text]})
+        stages = tuple(
+            replace(view, title=text, run=text, remark=text, unit=text, findings=(finding,), summary={text: text},
+                    outdated_by=(text,), output=text) for view in shown.stages
+        )  # fmt: skip
+        gpus = tuple(replace(gpu, name=text) for gpu in shown.host.machine.gpus)
+        host = replace(shown.host, name=text, agent=text, problem=finding,
+                       machine=replace(shown.host.machine, gpus=gpus))  # fmt: skip
+        series = {text: ((0.0, 1.0), (1.0, 2.0)), f"{text}_0": ((0.0, 1.0),), **shown.series}
+        return replace(shown, campaign=text, profile=text, workspace=text, host=host, stages=stages, series=series,
+                       events=(event, event), log=replace(shown.log, stage=text), findings=(finding,))  # fmt: skip
 
 
 def check_whole(panel) -> None:
@@ -61,17 +77,42 @@ def check_whole(panel) -> None:
             assert not [character for character in segment.text if ord(character) < 32 or 127 <= ord(character) < 160]
 
 
-@pytest.mark.parametrize("text", NASTY)
-@pytest.mark.parametrize("keys", ["t", "m", "e", "o", ":doctor", "enter", "z"])
-async def test_nasty_names_leave_every_screen_whole(show, text, keys) -> None:
+SCREENS = ["enter", "z", "t", "m", "e", "o", "doctor", "v", "B", "question_mark"]
+DIALOGS = ["s", "x", "R", "d", "ctrl+p", "colon", "key", "message", "typed", "refused"]
+
+
+def dialog_of(panel, which: str):
+    """A dialog that names what a host says."""
+    text, finding = panel.source.text, panel.app.picture.findings[0]
+    host = replace(panel.app.picture.host, offered_key=text)
+    made = {"key": lambda: HostKeyDialog(host), "message": lambda: MessageDialog(text, (finding,), text),
+            "typed": lambda: TypedDialog(text, text, text), "refused": lambda: RefusedDialog((finding,))}  # fmt: skip
+    return made[which]() if which in made else None
+
+
+@pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
+async def test_nasty_names_leave_every_screen_and_dialog_whole(show, text) -> None:
     async with show(source=Named(text), size=(100, 30)) as panel:
-        if keys.startswith(":"):
-            panel.app.action_doctor()
-        else:
-            await panel.press(keys)
-        await panel.settle()
-        await panel.press("down", "tab", "end")
         check_whole(panel)
+        for keys in SCREENS:
+            if keys == "doctor":
+                panel.app.action_doctor()
+            else:
+                await panel.press(keys)
+            await panel.settle()
+            await panel.press("down", "tab", "end")
+            check_whole(panel)
+            await panel.press("escape", "escape")
+            assert isinstance(panel.app.screen, Dashboard)
+        for keys in DIALOGS:
+            dialog = dialog_of(panel, keys)
+            if dialog is not None:
+                panel.app.push_screen(dialog)
+                await panel.settle()
+            else:
+                await panel.press(keys)
+            check_whole(panel)
+            await panel.press("escape")
 
 
 @pytest.mark.parametrize("keys", ["t", "m", "e", "o", "enter", "z", "question_mark", "colon", "ctrl+p"])

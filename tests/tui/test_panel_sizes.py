@@ -1,81 +1,170 @@
-"""The layout at sizes from far too small to very large."""
+"""Every screen and dialog at sizes from far too small to very large, in each state of a campaign."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
 import pytest
+from rich.cells import cell_len
 
+from eagle3_backend.control.commands import Start
+from eagle3_tui import candidates
+from eagle3_tui.choosing import Choosing
 from eagle3_tui.keymap import name_of
+from eagle3_tui.screens.dashboard import Dashboard
+from eagle3_tui.screens.dialogs import Dialog, HostKeyDialog
 from eagle3_tui.widgets.footer import chosen
+from eagle3_tui.widgets.picture import Picture
 
-SIZES = [(40, 10), (52, 12), (59, 24), (60, 16), (66, 18), (80, 24), (80, 50), (100, 21), (100, 30), (120, 40),
-         (180, 36), (200, 15), (200, 60), (240, 70)]  # fmt: skip
-SCENES = ["train", "first", "cpu", "reconnecting", "failed", "empty"]
+SIZES = [(40, 10), (59, 24), (60, 16), (66, 18), (80, 24), (80, 50), (100, 21), (100, 30), (120, 40), (180, 36),
+         (200, 16), (240, 70)]  # fmt: skip
+STATES = ["empty", "first", "refused", "train", "failed", "reconnecting", "stale", "done"]
+"""Nothing known, nothing run yet, ready, at work with findings, failed, without a link, with old data, done."""
+SCREENS = ["enter", "z", "t", "m", "e", "o", "doctor", "c", "v", "B", "question_mark", "log"]
 
 
 def check(panel, size: tuple[int, int]) -> None:
-    """Nothing is cut off, the footer is whole, and the focus can be seen."""
-    lines = panel.lines()
-    assert len(lines) == size[1]
-    assert {len(line) for line in lines} == {size[0]}
+    """Nothing is cut off or lies over something else, the footer is whole, and the focus can be seen."""
     screen = panel.app.screen
-    shown = [widget for widget in screen.query(".panel, #header, #footer, #small") if widget.region.area]
+    strips = screen._compositor.render_strips()
+    lines = panel.lines()
+    where = (size, str(screen), panel.text())
+    assert len(strips) == size[1] and {strip.cell_length for strip in strips} == {size[0]}, where
+    shown = [widget for widget in screen.query(".panel, #header, #footer, #small, #box") if widget.region.area]
     for widget in shown:
         geometry = screen._compositor.full_map[widget]
-        assert geometry.visible_region == geometry.region, (size, widget, geometry.region)
+        assert geometry.visible_region == geometry.region, (widget, geometry.region, *where)
         if widget.has_class("panel"):
-            assert widget.region.height >= 3 and widget.region.width >= 24, (size, widget, widget.region)
+            assert widget.region.height >= 3 and widget.region.width >= 24, (widget, widget.region, *where)
+    for one, other in combinations(shown, 2):
+        assert one.region.intersection(other.region).area == 0, (one, other, *where)
+    for picture in screen.query(Picture):
+        if picture.region.area and type(picture).strips is Picture.strips:
+            width, height = picture.size
+            drawn = [cell_len(line.plain.rstrip()) for line in picture.lines(width, height)]
+            assert max(drawn, default=0) <= width, (picture, *where)
+    if isinstance(screen, Dialog):
+        assert "esc" in panel.text() and "back" in panel.text(), where
+        return
+    footer = lines[-1]
     for key in chosen(screen.context, size[0]):
-        assert f"{name_of(key.keys[0])} {key.help}" in lines[-1]
+        assert f"{name_of(key.keys[0])} {key.help}" in footer, where
+    assert "q quit" in footer or "esc back" in footer, where
     if size[0] >= 60 and size[1] >= 16:
-        assert screen.focused is not None and screen.focused.region.area
-        assert sum(line.count("┏") for line in lines) == 1
+        assert screen.focused is not None and screen.focused.region.area, where
+        assert "? help" in footer, where
+        assert sum(line.count("┏") for line in lines) == 1, where
     else:
-        assert "60x16 needed" in panel.text()
+        assert "60x16 needed" in panel.text(), where
 
 
-@pytest.mark.parametrize("scene", SCENES)
-async def test_nothing_overflows_at_any_size(show, scene) -> None:
-    async with show(scene, (120, 40)) as panel:
-        for size in SIZES:
-            await panel.pilot.resize_terminal(*size)
-            await panel.settle()
-            check(panel, size)
+async def visit(panel, screen: str) -> None:
+    """Open a screen or a dialog from the dashboard: by its key, or what has none."""
+    if screen == "doctor":
+        panel.app.action_doctor()
+    elif screen == "diff":
+        flat, nested = candidates.artifacts(panel.app.picture)
+        await Choosing(panel.app)._show(flat, nested)
+    elif screen == "log":
+        await panel.press("tab", "z")
+    elif screen == "refusal":
+        panel.app.ask(Start("bench"))
+    elif screen == "host key":
+        panel.app.push_screen(HostKeyDialog(replace(panel.app.picture.host, offered_key="ssh-ed25519 SHA256:x" * 3)))
+    else:
+        await panel.press(screen)
+    await panel.settle()
+    if screen == "c":
+        await until(panel, lambda: panel.app.screen.form is not None)
+    panel.app.notice("")
 
 
-@pytest.mark.parametrize("size", SIZES[::3])
+async def resize(panel, size: tuple[int, int]) -> None:
+    await panel.pilot.resize_terminal(*size)
+    await panel.settle()
+
+
+async def until(panel, there) -> None:
+    """Wait for what a thread makes."""
+    for _ in range(200):
+        await panel.settle()
+        if there():
+            return
+    raise AssertionError(panel.text())
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text('[host]\naddress = "embedded"\n[target]\nmodel = "demo:smollm2-135m"\n')
+    return path
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_every_screen_fits_every_size(show, state, profile) -> None:
+    """The dashboard at all sizes in each state; each other screen at a quarter of them, another in each state."""
+    async with show(state, (120, 40)) as panel:
+        panel.app.open_profile(profile)
+        await panel.settle()
+        panel.app.notice("")
+        for size in [(20, 6), *SIZES]:
+            await resize(panel, size)
+            if size != (20, 6):  # no footer fits there
+                check(panel, size)
+        for number, screen in enumerate(SCREENS, STATES.index(state)):
+            await visit(panel, screen)
+            for size in SIZES[number % 4 :: 4]:
+                await resize(panel, size)
+                check(panel, size)
+            await resize(panel, (120, 40))
+            await panel.press("escape")
+            assert isinstance(panel.app.screen, Dashboard), screen
+            panel.app.screen.query_one("Pipeline").focus()
+
+
+async def test_the_diff_fits_every_size(show) -> None:
+    async with show("done", (120, 40)) as panel:
+        await visit(panel, "diff")
+        for keys, sizes in (([], SIZES[::2]), (["enter"], SIZES[1::2])):
+            await panel.press(*keys)
+            for size in sizes:
+                await resize(panel, size)
+                await panel.settle()
+                check(panel, size)
+
+
+@pytest.mark.parametrize(
+    ("state", "dialogs"),
+    [
+        ("train", ("x", "d", "ctrl+p", "host key")),
+        ("refused", ("s", "refusal")),
+        ("failed", ("R",)),
+        ("key_changed", ("r",)),
+    ],
+)
+async def test_dialogs_fit_every_size(show, state, dialogs) -> None:
+    async with show(state, (120, 40)) as panel:
+        for dialog in dialogs:
+            await visit(panel, dialog)
+            assert isinstance(panel.app.screen, Dialog), dialog
+            for size in SIZES[::4]:
+                await resize(panel, size)
+                check(panel, size)
+            await resize(panel, (120, 40))
+            await panel.press("escape")
+
+
+@pytest.mark.parametrize("size", SIZES[1::4])
 async def test_a_panel_opened_at_a_size_looks_as_one_resized_to_it(show, size) -> None:
     async with show("train", size) as panel:
         check(panel, size)
         opened = panel.lines()
     async with show("train", (90, 28)) as panel:
-        await panel.pilot.resize_terminal(*size)
-        await panel.settle()
+        await resize(panel, size)
         await panel.settle()
         assert [line[:-2] for line in panel.lines()] == [line[:-2] for line in opened]  # but for the scrollbar
-
-
-async def test_the_stage_screen_and_help_fit_too(show) -> None:
-    for keys in (["enter"], ["question_mark"]):
-        async with show("failed", (120, 40)) as panel:
-            await panel.press(*keys)
-            for size in SIZES:
-                await panel.pilot.resize_terminal(*size)
-                await panel.settle()
-                lines = panel.lines()
-                assert {len(line) for line in lines} == {size[0]}
-                for key in chosen(panel.app.screen.context, size[0]):
-                    assert f"{name_of(key.keys[0])} {key.help}" in lines[-1]
-
-
-@pytest.mark.parametrize(
-    ("scene", "keys"), [("train", "x"), ("refused", "s"), ("key_unknown", ""), ("key_changed", "")]
-)
-async def test_dialogs_fit_the_smallest_usable_terminal(show, scene, keys) -> None:
-    async with show(scene, (60, 16)) as panel:
-        await panel.press(*keys)
-        box = panel.app.screen.query_one("#box")
-        assert panel.app.screen.region.contains_region(box.region)
-        assert "esc back" in panel.text()
 
 
 async def test_a_storm_of_resizes_ends_in_the_right_picture(show) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eagle3_backend.control.commands import Open
+from eagle3_backend.control.commands import Open, Start
 from eagle3_backend.control.snapshot import HostView, Snapshot, StageView
 from eagle3_backend.states import LinkState, RunState
 from eagle3_tui.theme import Look
@@ -60,11 +60,33 @@ async def test_before_the_first_snapshot_nothing_is_invented(show) -> None:
     assert "nothing has happened yet" in told
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 40), (200, 60)])
 async def test_a_first_run_is_told_what_s_does_how_long_and_how_much_disk(show, size) -> None:
     async with show("first", size) as panel:
         told = panel.text()
-    assert "trains a drafter" in told and "15 to 20 minutes" in told and "6 GB of disk" in told
+    assert "s  trains a drafter for a 135M model and measures it here" in told
+    assert "takes about 17 minutes" in told and "needs 7.7 GB of disk (129 GB free)" in told
+
+
+async def test_the_keys_of_the_footer_lead_from_a_first_run_to_a_served_drafter(show) -> None:
+    async with show("first", (80, 24)) as panel:
+        assert "s start" in panel.lines()[-1]
+        await panel.press("s")
+        assert "through  ▸ bench" in panel.text() and "enter start" in panel.text()
+        await panel.press("enter")
+        assert Start("bench") in panel.source.commands
+        await panel.pass_time(6)
+        assert "First run" not in panel.text() and "x stop" in panel.lines()[-1]
+    async with show("done", (80, 24)) as panel:
+        assert "the campaign is done: v, then s serves the drafter" in panel.lines()[1]
+        assert "v serve" in panel.lines()[-1]
+        await panel.press("v")
+        assert "s start" in panel.lines()[-1]
+        await panel.press("s")
+        assert "▸ serve" in panel.text()
+        await panel.press("enter")
+        await panel.pass_time(6)
+        assert "http://127.0.0.1:" in panel.text() and "y copies" in panel.text()
 
 
 async def test_the_hint_goes_when_something_has_run(show) -> None:

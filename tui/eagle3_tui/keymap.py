@@ -47,6 +47,7 @@ KEYS: tuple[Key, ...] = (
     Key("filter", ("ampersand",), "log", "Log", "only", "only lines that match", "", 6),
     Key("follow", ("f",), "log", "Log", "follow", "follow the end of the log; scrolling up turns it off", "", 5),
     Key("wrap", ("w",), "log", "Log", "wrap", "break long lines, or read them sideways", "", 7),
+    Key("colours", ("C",), "log", "Log", "colours", "keep the colours of the lines, or show plain text"),
     Key("time", ("T",), "log", "Log", "time", "to a time of day", "", 9),
     Key("previous_loud", ("left_curly_bracket",), "log", "Log", "previous error", "to the previous error or warning"),
     Key("next_loud", ("right_curly_bracket",), "log", "Log", "next error", "to the next error or warning"),

@@ -19,7 +19,6 @@ from eagle3_backend.control.commands import (
     EndOrphan,
     FindLogTime,
     FollowLog,
-    Forecast,
     Inspect,
     Metrics,
     Open,
@@ -137,7 +136,7 @@ class MockSource:
         if isinstance(command, FindLogTime):
             return place_of(self.log(), command.clock)
         if isinstance(command, Attempts | Inspect | Specification):
-            return mockdiff.answer(command)
+            return mockdiff.answer(command, self.scene)
         if isinstance(command, mockanswers.ASKED):
             return mockanswers.answer(command, self.scene)
         if isinstance(command, mockserving.ASKED):
@@ -146,10 +145,6 @@ class MockSource:
             return None
         if isinstance(command, Metrics):
             return self._metrics(command)
-        if isinstance(command, Forecast):
-            expected = {"train": 6000.0, "evaluate": 260.0, "export": 40.0, "bench": 720.0}
-            stages = [{"stage": name, "seconds": seconds, "bytes": 0} for name, seconds in expected.items()]
-            return {"stages": stages, "total": {"seconds": 1020.0, "bytes": 6_000_000_000, "cost": 0.0}}
         if isinstance(command, TrustHostKey):
             self.scene = "train"
             return None
@@ -218,7 +213,9 @@ class MockSource:
     def _step(self) -> int:
         """Where the made-up training is; 0 before it."""
         beat = int((self._clock() - self._started) * self._beats) / self._beats
-        return FIRST_STEP + int(beat * 5) if self.scene not in ("first", "connecting") else 0
+        if self.scene in ("first", "connecting"):
+            return 0
+        return FIRST_STEP + (int(beat * 5) if self.scene not in ("failed", "done") else 0)
 
     def _link(self, elapsed: float) -> LinkState:
         fixed = {"reconnecting": LinkState.RECONNECTING, "stale": LinkState.STALE,

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from eagle3_backend.control.commands import AddHost, Artifact, Command, Doctor, Hosts, Orphans, Processes, Shell
+from eagle3_backend.control.commands import (
+    AddHost,
+    Artifact,
+    Command,
+    Doctor,
+    Forecast,
+    Hosts,
+    Orphans,
+    Processes,
+    Shell,
+)
 
 GIB = 2**30
-ASKED = (AddHost, Artifact, Doctor, Hosts, Orphans, Processes, Shell)
+ASKED = (AddHost, Artifact, Doctor, Forecast, Hosts, Orphans, Processes, Shell)
 
 
 def answer(command: Command, scene: str) -> Any:
     """The answer to one of `ASKED`."""
     if isinstance(command, Artifact):
         return _artifact(command.stage) if command.stage not in ("train", "bench") or scene == "done" else None
+    if isinstance(command, Forecast):
+        return _forecast(scene)
     if isinstance(command, Processes):
         return {"processes": _processes()}
     if isinstance(command, Orphans):
@@ -37,6 +49,20 @@ _ORPHAN = {
     "processes": [{"pid": 41233, "command": "python -m eagle3_backend.stages train"},
                   {"pid": 41290, "command": "python -m torch._inductor.compile_worker"}],
 }  # fmt: skip
+
+_SECONDS = {"train": 6000.0, "evaluate": 260.0, "export": 40.0, "bench": 720.0}
+_FIRST_SECONDS = {"setup": 240.0, "target": 30.0, "prompts": 1.0, "generate": 300.0, "extract": 5.0, "vocab": 2.0,
+                  "train": 270.0, "export": 4.0, "bench": 168.0}  # fmt: skip
+
+
+def _forecast(scene: str) -> dict[str, Any]:
+    first = scene in ("first", "connecting")
+    expected = {} if scene == "done" else _FIRST_SECONDS if first else _SECONDS
+    price, seconds = 0.0 if first else 28.0, sum(expected.values())
+    entries = [{"stage": name, "seconds": value, "bytes": 0} for name, value in expected.items()]
+    size = 0 if scene == "done" else 7_700_000_000 if first else 6_000_000_000
+    return {"stages": entries, "total": {"seconds": seconds, "bytes": size, "cost": price * seconds / 3600}}
+
 
 _CHECKS = (
     ("link", "gateway", "ok", "protocol 1, h200-a", ""),

@@ -53,15 +53,21 @@ NESTED: dict[str, Any] = {
 TARGET = {"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 36, "hidden_size": 4096, "vocab_size": 151936}
 
 
-def answer(command: Attempts | Specification | Inspect) -> dict[str, Any]:
+_BEGAN = 1_764_415_320.0
+"""Wall time at which the newest made-up attempt began."""
+
+
+def answer(command: Attempts | Specification | Inspect, scene: str = "train") -> dict[str, Any]:
     """What control would say."""
     if isinstance(command, Inspect):
         config = NESTED if command.path.endswith("nested") else FLAT if command.path.endswith("flat") else TARGET
         return Inspection(command.path, config, summarize({}), None, ()).to_json()
     if isinstance(command, Specification):
         return _specification(command)
-    told = [("8e07", 2, "running"), ("8e07", 1, "stopped"), ("51c0", 1, "done")]
-    keys = ("fingerprint", "attempt", "state")
+    state, ended = ("failed", _BEGAN + 9607.0) if scene == "failed" else ("running", None)
+    told = [("8e07", 2, state, _BEGAN, ended), ("8e07", 1, "stopped", _BEGAN - 5400.0, _BEGAN - 180.0),
+            ("51c0", 1, "done", _BEGAN - 90_000.0, _BEGAN - 73_100.0)]  # fmt: skip
+    keys = ("fingerprint", "attempt", "state", "started", "ended")
     return {"attempts": [{"stage": "train", "run": f"qwen3-8b-train-{one[0]}", **dict(zip(keys, one, strict=True))}
                          for one in told]}  # fmt: skip
 

@@ -86,14 +86,20 @@ def _next_step(snapshot: Snapshot) -> list[Need]:
     waiting = [view for view in views if not view.fresh or view.outdated_by]
     if waiting:
         return [Need(f"nothing runs: s starts {clean(waiting[0].name, 32)} and what follows", "warn")]
-    return [Need("the campaign is done: the drafter can be served", "good")] if views else []
+    return [Need("the campaign is done: v, then s serves the drafter", "good")] if views else []
 
 
-def remaining(forecast: Mapping[str, Any] | None, snapshot: Snapshot) -> float | None:
-    """Seconds to the end of the chain: what is forecast, with the time that the stage at work still takes itself."""
-    if forecast is None:
-        return None
-    total = 0.0
+@dataclass(frozen=True)
+class Remaining:
+    """Seconds to the end of the chain; not ``whole`` where the time of a stage is unknown, so that it takes longer."""
+
+    seconds: float
+    whole: bool
+
+
+def remaining(forecast: Mapping[str, Any], snapshot: Snapshot) -> Remaining:
+    """What is forecast, with the time that the stage at work still takes itself."""
+    total, whole = 0.0, True
     for entry in forecast.get("stages", ()):
         view = snapshot.stage(entry["stage"])
         seconds = entry["seconds"]
@@ -101,23 +107,22 @@ def remaining(forecast: Mapping[str, Any] | None, snapshot: Snapshot) -> float |
             seconds = view.eta
         elif view is not None and view.state.is_active and view.elapsed is not None and seconds is not None:
             seconds = max(0.0, seconds - view.elapsed)
-        if seconds is None:
-            return None
-        total += seconds
-    return total
+        whole = whole and seconds is not None
+        total += seconds or 0.0
+    return Remaining(total, whole)
 
 
 def cost_words(forecast: Mapping[str, Any] | None, snapshot: Snapshot) -> list[str]:
     """Price, what was spent, and what is to come in time, money and disk; as far as it is known."""
-    price, left = snapshot.price_per_hour, remaining(forecast, snapshot)
-    told = []
-    if price:
-        told += [f"{price:.2f}/h", f"spent {price * snapshot.spent_seconds / 3600:.2f}"]
-    if forecast is not None and left:
-        coming = [f"{span(left)} to go"]
-        if price:
-            coming.append(f"{price * left / 3600:.2f}")
-        if disk := forecast.get("total", {}).get("bytes"):
-            coming.append(size(disk))
-        told.append(", ".join(coming))
-    return told
+    price = snapshot.price_per_hour
+    told = [f"{price:.2f}/h", f"spent {price * snapshot.spent_seconds / 3600:.2f}"] if price else []
+    if forecast is None or not forecast.get("stages"):
+        return told
+    left = remaining(forecast, snapshot)
+    more = "" if left.whole else "over "
+    coming = [f"{more}{span(left.seconds)}" if left.seconds else "time unknown"]
+    if price and left.seconds:
+        coming.append(f"{more}{price * left.seconds / 3600:.2f}")
+    if disk := forecast.get("total", {}).get("bytes"):
+        coming.append(size(disk))
+    return [*told, "to go: " + ", ".join(coming)]

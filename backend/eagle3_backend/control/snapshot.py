@@ -141,7 +141,7 @@ class Event:
 class Snapshot:
     """Everything a face draws. ``series`` maps a metric name to (step, value) pairs in step order.
 
-    ``spent_seconds`` is how long all attempts have taken together; the price is that of the profile.
+    ``spent_seconds`` is how long attempts of the campaign were at work; the price is that of the profile.
     ``gauges`` are the host's of the newest hour by name, as (seconds since the campaign was opened, value) pairs.
     """
 

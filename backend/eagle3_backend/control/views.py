@@ -190,8 +190,17 @@ def _elapsed(run: Mapping[str, Any] | None, since_survey: float) -> float | None
 
 
 def spent(survey: Survey) -> float:
-    """Seconds that all attempts have taken, by the host's clock."""
-    return sum(_elapsed(run, 0.0) or 0.0 for run in survey.runs)
+    """Seconds in which an attempt of this campaign was at work, by the host's clock: what runs together counts once."""
+    spans = []
+    for run in survey.runs:
+        seconds = _elapsed(run, 0.0)
+        if run.get("started") is not None and seconds is not None:
+            spans.append((float(run["started"]), float(run["started"]) + seconds))
+    total, until = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return total
 
 
 def _findings(run: Mapping[str, Any] | None, fold: RunFold) -> tuple[Finding, ...]:

@@ -15,7 +15,7 @@ from eagle3_tui.bindings import bindings
 from eagle3_tui.needs import LAST, cost_words, needs
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.widgets.charts import Charts, curves
-from eagle3_tui.widgets.details import Details, Hint
+from eagle3_tui.widgets.details import Ahead, Details, Hint
 from eagle3_tui.widgets.events import Events, Told
 from eagle3_tui.widgets.footer import FooterBar
 from eagle3_tui.widgets.gauges import Gauges, Now, Numbers
@@ -89,6 +89,8 @@ class Dashboard(PanelScreen):
         waiting = needs(snapshot, self.panel.monotonic())
         costs = tuple(cost_words(self._forecast, snapshot))
         self.query_one(NeedLine).show(Line(waiting, costs, bool(snapshot.stages)))
+        total = (self._forecast or {}).get("total", {})
+        self.query_one(Hint).show(Ahead(total.get("seconds"), total.get("bytes"), snapshot.host.machine.disk_free))
 
     def _ask_forecast(self, snapshot: Snapshot) -> None:
         """Forecast the rest of the campaign when a stage began or ended, and now and then."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 from textual.app import ComposeResult
+from textual.containers import Container
 
 from eagle3_tui.bindings import bindings
 from eagle3_tui.keymap import CONTEXTS, KEYS, Key, in_scope, names_of
@@ -12,6 +13,7 @@ from eagle3_tui.widgets.facts import wrapped
 from eagle3_tui.widgets.footer import FooterBar
 from eagle3_tui.widgets.header import HeaderBar
 from eagle3_tui.widgets.scroller import Scroller
+from eagle3_tui.widgets.small import TooSmall
 
 _WHERE = {"pipeline": "in the pipeline", "log": "in a log"}
 _KEYS = 14
@@ -59,5 +61,7 @@ class HelpScreen(PanelScreen):
 
     def compose(self) -> ComposeResult:
         yield HeaderBar(id="header")
-        yield Help(classes="panel")
+        yield TooSmall(id="small")
+        with Container(id="body"):
+            yield Help(classes="panel")
         yield FooterBar(id="footer")

@@ -107,6 +107,10 @@ class TableScreen(PanelScreen):
         if self.EVERY and self.panel.monotonic() - self._asked_at >= self.EVERY:
             self.refresh_data()
 
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.redraw()  # notes above a table are as wide as the terminal
+
     def show(self, snapshot: Snapshot) -> None:
         self.redraw()
         super().show(snapshot)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rich.text import Text
 
 from eagle3_backend.control.snapshot import StageView
-from eagle3_tui.text import clean
+from eagle3_tui.text import clean, size
 from eagle3_tui.widgets.facts import stage_lines
 from eagle3_tui.widgets.picture import Picture
 
@@ -25,6 +27,15 @@ class Details(Picture):
         ]
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """What a first run takes: seconds and bytes as the host forecasts them, and its free bytes; None: not known yet."""
+
+    seconds: float | None = None
+    bytes: int | None = None
+    free: int | None = None
+
+
 class Hint(Picture):
     """What a new operator reads before anything has run."""
 
@@ -32,10 +43,15 @@ class Hint(Picture):
         return Text("First run")
 
     def lines(self, width: int, height: int) -> list[Text]:
+        ahead: Ahead = self.part or Ahead()
+        minutes = f"{max(1, round(ahead.seconds / 60))}" if ahead.seconds else "15 to 20"
+        disk = size(ahead.bytes) if ahead.bytes else "8 GB"
+        free = f" ({size(ahead.free)} free)" if ahead.free is not None else ""
+        # Short enough for the smallest terminal that shows panels.
         shown = (
-            (("s", "accent bold"), "  trains a drafter for a 135M model and measures it, on this machine"),
-            ("   takes about 15 to 20 minutes; it goes on when the panel is closed",),
-            ("   needs about 6 GB of disk, most of it for two Python environments",),
+            (("s", "accent bold"), "  trains a drafter for a 135M model and measures it here"),
+            (f"   takes about {minutes} minutes, and goes on without the panel",),
+            (f"   needs {disk} of disk{free}",),
         )
         rows = [self.look.line(" ", *pieces) for pieces in shown]
         if height >= 8:

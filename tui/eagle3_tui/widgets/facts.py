@@ -12,7 +12,7 @@ from rich.text import Text
 from eagle3_backend.control.snapshot import StageView
 from eagle3_backend.findings import Finding, Severity, shown
 from eagle3_backend.states import RunState
-from eagle3_tui.text import clean, clock_span, count, number, shorten, size, span
+from eagle3_tui.text import clean, clock_span, count, number, shorten, size, span, visible
 from eagle3_tui.theme import Look, Piece
 
 STALL_SECONDS = 30.0
@@ -103,8 +103,12 @@ def beat_words(view: StageView) -> tuple[str, str] | None:
 def finding_lines(finding: Finding, look: Look, width: int) -> list[Text]:
     """A finding as everywhere: glyph, severity, code and path; expected and actual; message; next step."""
     glyph, role = look.severity(finding.severity)
-    path = f"  {clean(finding.path, 120)}" if finding.path else ""
-    lines = [look.line((f"{glyph} {finding.severity.value} {clean(finding.code, 80)}", f"{role} bold"), (path, "dim"))]
+    path = clean(finding.path, 120) if finding.path else ""
+    head = look.remote(f"{glyph} {finding.severity.value} {clean(finding.code, 80)}")
+    if cell_len(head) + 2 + cell_len(path) <= width:
+        lines = [look.line((head, f"{role} bold"), (f"  {look.remote(path)}" if path else "", "dim"))]
+    else:
+        lines = wrapped(look, head, width, f"{role} bold") + wrapped(look, path, width, "dim", "  ")
     if finding.expected is not None or finding.actual is not None:
         told = [f"expected {clean(shown(finding.expected), 300)}"] if finding.expected is not None else []
         told += [f"found {clean(shown(finding.actual), 300)}"] if finding.actual is not None else []
@@ -121,7 +125,7 @@ def wrapped(look: Look, text: str, width: int, role: str = "text", indent: str =
     """``text`` broken at blanks into lines of at most ``width`` cells; a longer word is broken."""
     room = max(8, width - len(indent))
     lines: list[str] = []
-    for word in look.remote(text).split():
+    for word in look.remote(visible(text.replace("\n", " "))).split():
         while cell_len(word) > room:
             piece = shorten(word, room, "")
             lines.append(piece.rstrip())
@@ -183,7 +187,7 @@ def pairs_lines(pairs: list[tuple[str, str]], look: Look, width: int) -> list[Te
 
 
 def attempt_line(entry: Mapping[str, Any], look: Look, width: int) -> Text:
-    """One attempt of a stage: which, how it ended or goes on, when it began, how long it took, and why."""
+    """One attempt of a stage: which, how it ended or goes on, how long it took, when it began, and why."""
     try:
         glyph, role = look.run(RunState(str(entry.get("state"))))
     except ValueError:
@@ -192,10 +196,10 @@ def attempt_line(entry: Mapping[str, Any], look: Look, width: int) -> Text:
     began = time.strftime("%m-%d %H:%M", time.localtime(started)) if started else "-"
     took = ended - started if started and ended else entry.get("elapsed")
     name = f"{clean(entry.get('fingerprint'), 8)}/{entry.get('attempt')}"
-    told = f"  {began}  {span(took):>6}  {clean(entry.get('remark') or '', 200)}".rstrip()
-    line = look.line(f"  {name:<11} ", (f"{glyph} {clean(entry.get('state'), 10):<8}", role), (told, "dim"))
-    line.truncate(width)
-    return line
+    pieces: list[Piece] = [f"  {name:<10} ", (f"{glyph} {clean(entry.get('state'), 10):<8}", role)]
+    told = f" {span(took):>6} {began}  {clean(entry.get('remark') or '', 200)}".rstrip()
+    room = max(1, width - look.line(*pieces).cell_len)
+    return look.line(*pieces, (shorten(look.remote(told), room, look.glyph("more")), "dim"))
 
 
 def artifact_lines(artifact: Mapping[str, Any], look: Look, width: int) -> list[Text]:

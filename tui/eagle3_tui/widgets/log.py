@@ -122,6 +122,12 @@ class LogTail(LogPane):
             self.scroll_to(y=self.row_of(index), animate=False, immediate=True, force=True)
         self.refresh()
 
+    def action_colours(self) -> None:
+        """Keep the colours of the lines, or show them as plain text."""
+        self.colours = not self.colours
+        self._retitle()
+        self.refresh()
+
     # Search and filter
 
     def action_search(self) -> None:

@@ -38,6 +38,8 @@ class LogPane(ScrollView, can_focus=True):
         self.window = LogWindow()
         self.follow = True
         self.wrap = False
+        self.colours = True
+        """Whether a line keeps the colours that it came with."""
         self.found: re.Pattern[str] | None = None
         self.chosen: tuple[int, int] | None = None
         """Offsets of the first and the last line that are selected."""
@@ -133,6 +135,7 @@ class LogPane(ScrollView, can_focus=True):
             at = self.line_at(self.scroll_offset.y)
             here = self.window.lines[at].offset if at < len(self.window.lines) else 0
             facts.append(f"at {100 * max(0, here) / part.bytes:.0f}%, f follows" if part.bytes else "f follows")
+        facts.append("" if self.colours else "no colours")
         bar = progress_of(part.lines[-1].text) if part.lines else None
         if bar is not None and self.follow:
             facts.append(f"{clean(bar.label, 20)} {count(bar.done)}/{count(bar.total)}".strip())
@@ -269,7 +272,7 @@ class LogPane(ScrollView, can_focus=True):
     def _drawn(self, line: LogLine, base: Style) -> Strip:
         """The whole line, however long."""
         selected = self.chosen is not None and self.chosen[0] <= line.offset <= self.chosen[1]
-        key = (line.text, line.kind == "old", selected, self.found, base)
+        key = (line.text, line.kind == "old", selected, self.found, self.colours, base)
         strip = self._strips.get(key)
         if strip is None:
             look = self.panel.look
@@ -277,7 +280,8 @@ class LogPane(ScrollView, can_focus=True):
                 base += look.style(role)
             if selected:
                 base += Style(reverse=True)
-            text = highlighted(styled(line.text, look.ascii_only), self.found, look.style("found"))
+            text = styled(line.text, look.ascii_only)
+            text = highlighted(text if self.colours else Text(text.plain, end=""), self.found, look.style("found"))
             strip = Strip(text.render(self.app.console)).apply_style(base)
             if len(self._strips) >= STRIPS:
                 self._strips.clear()

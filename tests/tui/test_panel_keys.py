@@ -48,7 +48,7 @@ async def test_start_shows_the_chain_and_runs_it_through_bench(show) -> None:
         told = panel.text()
         assert "through  ▸ bench" in told
         assert "train → export → bench" in told and "done already: setup" in told
-        assert "forecast: about 17m, 6.0 GB of disk" in told
+        assert "forecast: about 1h57m, 6.0 GB of disk" in told
         panel.source.scene = "train"
         await panel.press("enter")
         assert acts(panel) == [Start("bench")]

@@ -125,7 +125,7 @@ async def test_a_failed_stage_shows_its_evidence(show) -> None:
 
 async def test_a_finished_campaign_counts_its_stages(show) -> None:
     async with show("done", (80, 24)) as panel:
-        assert "12 of 13 done" in panel.text()
+        assert "13 of 13 done" in panel.text()
 
 
 async def test_a_heartbeat_that_is_late_is_told_in_the_warning_colour(show) -> None:
@@ -213,7 +213,8 @@ async def test_light_and_dark_show_the_same_words(show) -> None:
 
 async def test_a_finished_bench_tells_both_acceptance_lengths(show) -> None:
     async with show("done", (80, 24)) as panel:
-        await panel.press("up")
+        panel.app.screen.choose_stage("bench")
+        await panel.settle()
         told = panel.text()
     assert "bench     done     acc 2.31/1.52" in told
     assert "acceptance length 2.31 in domain, 1.52 published, speed x1.37" in told

@@ -159,7 +159,7 @@ def test_a_failed_stage_ends_the_chain_with_its_finding(campaign):
     assert outcome.stages["train"] == "blocked"
 
 
-def test_restart_sets_the_old_artifact_aside(campaign):
+def test_restart_sets_the_old_artifact_aside(campaign, wait_until):
     control = campaign.control()
     campaign.ask(control, Start("prompts"))
     campaign.ask(control, Await("prompts"))
@@ -168,6 +168,10 @@ def test_restart_sets_the_old_artifact_aside(campaign):
     assert started.stages == ("prompts",)
     assert campaign.ask(control, Await("prompts")).summary["attempt"] == 2
     assert len(list(campaign.workspace.glob("demo/prompts/*.old-*"))) == 1 and os.path.isdir(output)
+    for attempt in (1, 2):
+        campaign.ask(control, FollowLog("prompts", attempt))
+        log = wait_until(control, lambda now, attempt=attempt: now.log.attempt == attempt and bool(now.log.lines)).log
+        assert log.stage == "prompts" and log.lines[-1].text == "prompts step 3"
 
 
 def test_changed_parameters_leave_stages_done_but_out_of_date(campaign):

@@ -306,3 +306,21 @@ def test_earlier_blocks_push_out_the_newest_lines() -> None:
     assert window.put_before(before(log, window.start, 500)) == 500
     assert len(window.lines) == MAX_LINES and not window.last
     assert window.end == window.lines[-1].end == (100_000 - 500) * WIDTH
+
+
+async def test_colours_of_lines_are_kept_until_plain_text_is_wanted(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        line = LogLine(0, 20, "\x1b[31mhot\x1b[0m and cold")
+        coloured = replace(panel.app.picture, version=99, log=LogView("train", 2, 20, (line,), "g2"))
+        panel.source.snapshot = lambda: coloured
+        await panel.pass_time(1)
+        log = await opened(panel)
+
+        def inks() -> list:
+            return [segment.style.color for segment in log.render_line(0) if segment.text.strip()]
+
+        assert len(set(inks())) == 2 and inks()[0].number == 1
+        await panel.press("C")
+        assert len(set(inks())) == 1 and "no colours" in panel.text() and "hot and cold" in panel.text()
+        await panel.press("C")
+        assert inks()[0].number == 1 and "no colours" not in panel.text()

@@ -9,6 +9,7 @@ import pytest
 from eagle3_backend.control.commands import FollowLog, ReconnectNow, Resume, Start, Stop, TrustHostKey
 from eagle3_backend.findings import FindingError, error
 from eagle3_tui import keymap
+from eagle3_tui.mock import MockSource
 from eagle3_tui.screens.dashboard import Dashboard
 from eagle3_tui.screens.stage import StageScreen
 
@@ -225,6 +226,33 @@ async def test_the_stage_screen_shows_parameters_summary_and_its_own_log(show) -
         assert "ttt_steps" in told and "learning_rate" in told
         await panel.press("escape")
         assert panel.source.commands[-1] == FollowLog("")
+
+
+async def test_a_on_a_stage_shows_the_logs_of_earlier_attempts_in_turn(show) -> None:
+    class Resumed(MockSource):
+        chosen = 3
+
+        def snapshot(self):
+            shown = super().snapshot()
+            stages = tuple(replace(one, attempt=3) if one.name == "train" else one for one in shown.stages)
+            return replace(shown, stages=stages, log=replace(shown.log, attempt=self.chosen))
+
+        def _act(self, command):
+            if isinstance(command, FollowLog):
+                self.chosen = command.attempt or 3
+            return super()._act(command)
+
+    async with show(source=Resumed("failed"), size=(120, 40)) as panel:
+        await panel.press("enter")
+        assert "a attempts" in panel.lines()[-1] and "attempt 3" in panel.text()
+        for chosen, told in ((2, "attempt 2"), (1, "attempt 1"), (0, "attempt 3")):
+            await panel.press("a")
+            assert panel.source.commands[-1] == FollowLog("train", chosen)
+            await panel.pass_time(1)
+            assert f"Log · train · {told}" in panel.text()
+    async with show("failed", (120, 40)) as panel:
+        await panel.press("enter", "a")
+        assert "no attempt before this one" in panel.lines()[-1]
 
 
 async def test_the_facts_of_a_stage_scroll(show) -> None:

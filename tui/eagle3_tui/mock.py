@@ -92,7 +92,7 @@ class MockSource:
         self._wall_started = wall()
         self._changes = 0
         self._states: dict[str, RunState] = {}
-        self._log_of = "train"
+        self._log_of, self._log_attempt = "train", 1
         self._made: tuple[int, Snapshot] = (-1, Snapshot())
         self._alerts = Alerts()
         self._called: list[Event] = []
@@ -127,7 +127,7 @@ class MockSource:
         if isinstance(command, Open | ReconnectNow):
             return None
         if isinstance(command, FollowLog):
-            self._log_of = command.stage or "train"
+            self._log_of, self._log_attempt = command.stage or "train", command.attempt or 1
             return None
         if isinstance(command, ReadLog):
             match = Matcher(command.match) if command.match else None
@@ -203,7 +203,7 @@ class MockSource:
             stages=self._stages(step, elapsed),
             series=series_until(step),
             gauges=gauges_until(elapsed) if _has_gpus(self.scene) else {},
-            log=self.log().view(self._log_of),
+            log=self.log().view(self._log_of, self._log_attempt),
             events=self._events(),
             services=mockserving.services() if self._serves("serve") else (),
             price_per_hour=28.0 if _has_gpus(self.scene) else 0.0,

@@ -31,8 +31,8 @@ class MockLog:
         skip = offset - first * WIDTH
         return data[skip : skip + length]
 
-    def view(self, stage: str) -> LogView:
+    def view(self, stage: str, attempt: int) -> LogView:
         if not self.count:
             return LogView(stage)
         block = after(self, max(0, self.count - SHOWN) * WIDTH, SHOWN)
-        return LogView(stage, 1, self.count * WIDTH, block.lines, GENERATION)
+        return LogView(stage, attempt, self.count * WIDTH, block.lines, GENERATION)

@@ -66,7 +66,7 @@ class Campaign:
         self.plan = self._plan(profile.host.workspace)
         self.survey = Survey()
         self.following: Following | None = None
-        self.chosen_log = ""
+        self.chosen_log, self.chosen_attempt = "", 0
         self._logs = logs
         self._changed = changed
         self._listener = tell
@@ -299,9 +299,11 @@ class Campaign:
         return sorted(found, key=lambda followed: order.index(followed.stage))
 
     def _log_choice(self, attempts: list[Followed]) -> Followed | None:
-        """The chosen stage's newest attempt; without a choice the one that is at work, else the furthest."""
+        """The chosen attempt, or the stage's newest; without a choice the one that is at work, else the furthest."""
         if self.chosen_log:
             attempts = [followed for followed in attempts if followed.stage == self.chosen_log]
+        if self.chosen_attempt:
+            attempts = [followed for followed in attempts if followed.attempt[1] == self.chosen_attempt]
         working = [followed for followed in attempts if not followed.ended]
         candidates = working or attempts
         return candidates[-1] if candidates else None

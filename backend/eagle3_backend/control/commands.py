@@ -87,9 +87,10 @@ class Await:
 
 @dataclass(frozen=True)
 class FollowLog:
-    """Show the log of this stage's newest attempt in the snapshot. Answer: None."""
+    """Show the log of this stage's newest attempt in the snapshot, or of an earlier one. Answer: None."""
 
     stage: str
+    attempt: int = 0
 
 
 @dataclass(frozen=True)

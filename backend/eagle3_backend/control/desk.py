@@ -129,8 +129,8 @@ class Desk:
                 return await acts.resume(campaign, self._cache_dir, stage, through, accept)
             case commands.Await(through):
                 return await acts.wait_for(campaign, through)
-            case commands.FollowLog(stage):
-                campaign.chosen_log = stage
+            case commands.FollowLog(stage, attempt):
+                campaign.chosen_log, campaign.chosen_attempt = stage, attempt
                 campaign.look()
             case commands.ReconnectNow():
                 campaign.session.retry_now()

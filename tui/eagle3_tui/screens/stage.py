@@ -78,7 +78,7 @@ class Facts(Scroller):
 
 
 class StageScreen(PanelScreen):
-    BINDINGS = bindings("run")
+    BINDINGS = bindings("run", "stage")
     AUTO_FOCUS = "Facts"
 
     def __init__(self, stage: str, log: str) -> None:
@@ -90,6 +90,8 @@ class StageScreen(PanelScreen):
         self._attempts: tuple[Mapping[str, Any], ...] = ()
         self._artifact: Mapping[str, Any] | None = None
         self._known = ("", 0, False)
+        self._attempt = 0
+        """The attempt whose log is shown by choice; 0: the newest."""
 
     def compose(self) -> ComposeResult:
         yield HeaderBar(id="header")
@@ -116,7 +118,7 @@ class StageScreen(PanelScreen):
         view = snapshot.stage(self._stage)
         self._ask_again(view)
         self.query_one(Facts).show(StagePart(view, events, self._parameters, self._attempts, self._artifact))
-        if snapshot.log.stage == self._stage:
+        if snapshot.log.stage == self._stage and self._attempt in (0, snapshot.log.attempt):
             self.query_one(LogTail).show(snapshot.log)
         super().show(snapshot)
 
@@ -142,6 +144,16 @@ class StageScreen(PanelScreen):
     def _redraw(self) -> None:
         if self.is_attached:
             self.show(self.panel.picture)
+
+    def action_attempts(self) -> None:
+        view = self.panel.picture.stage(self._stage)
+        newest = view.attempt if view is not None else 0
+        if newest < 2:
+            self.panel.notice("there is no attempt before this one" if newest else "nothing has run yet")
+            return
+        before = (self._attempt or newest) - 1
+        self._attempt = before if before >= 1 else 0
+        self.panel.ask(FollowLog(self._stage, self._attempt), f"log of attempt {self._attempt or newest} of {newest}")
 
     def leave(self) -> None:
         self.panel.ask(FollowLog(self._log))

@@ -13,7 +13,9 @@ from eagle3_backend.runs.logreader import LogBlock, before
 from eagle3_tui.logwindow import MAX_LINES, LogWindow
 from eagle3_tui.mock import MockSource
 from eagle3_tui.mocklog import WIDTH, MockLog
+from eagle3_tui.widgets import logpane
 from eagle3_tui.widgets.log import LogTail
+from eagle3_tui.widgets.logtext import most_cells
 
 NUMBERED = 10_000_000
 
@@ -262,6 +264,19 @@ async def test_the_bar_that_is_drawn_now_stands_in_the_title(show) -> None:
 
 
 # The window by itself
+
+
+async def test_only_new_lines_are_looked_at_however_many_are_held(show, monkeypatch) -> None:
+    looked_at: list[str] = []
+    monkeypatch.setattr(logpane, "most_cells", lambda text: looked_at.append(text) or most_cells(text))
+    async with show("train", (120, 40)) as panel:
+        base = panel.app.picture
+        for number in range(1, 4):
+            looked_at.clear()
+            log = view(7 * number, 1000)
+            panel.source.snapshot = lambda log=log, number=number: replace(base, version=900 + number, log=log)
+            await panel.pass_time(0.1)
+        assert looked_at == [f"line {number}" for number in range(1014, 1021)]
 
 
 def view(first: int, count: int, generation: str = "g", half: str = "") -> LogView:

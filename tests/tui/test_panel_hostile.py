@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 
 from eagle3_backend.control.snapshot import Event, Gpu, HostView, LogView, Machine, Snapshot, StageView
 from eagle3_backend.findings import error
 from eagle3_backend.runs.loglines import LogLine
 from eagle3_backend.states import LinkState, RunState
 from eagle3_tui.widgets.log import LogTail
-from eagle3_tui.widgets.logtext import styled
+from eagle3_tui.widgets.logtext import cells_of, most_cells, plain, styled
 
 NASTY = [
     "[/] closing tag",
@@ -121,6 +122,15 @@ async def test_colours_of_a_log_line_are_kept_but_never_hidden_text() -> None:
     assert any(span.style.color and span.style.color.number == 2 for span in text.spans)
     rendered = list(text.render(__import__("rich.console").console.Console()))
     assert not any(segment.style and (segment.style.conceal or segment.style.blink) for segment in rendered)
+
+
+@pytest.mark.parametrize(
+    "text", [*NASTY, "\x1b[32mgreen\x1b[0m\tand \x1b[38;5;9mmore\x1b[m", "\x1b[1", "a\rb\r", "\t" * 9]
+)
+async def test_a_line_is_as_wide_as_it_is_drawn_and_no_wider_than_its_bound(text) -> None:
+    drawn = styled(text).plain
+    assert plain(text) == drawn
+    assert cells_of(text) == cell_len(drawn) <= most_cells(text)
 
 
 async def test_progress_bars_collapse_to_their_last_frame() -> None:

@@ -75,6 +75,11 @@ def clean(value: Any, limit: int = 400) -> str:
     return visible(cut(text, limit).replace("\n", " ").replace("\r", " "))
 
 
+def without_colours(line: str) -> str:
+    """``line`` without what `split_colours` takes apart."""
+    return _COLOURS.sub("", line) if "\x1b" in line else line
+
+
 def split_colours(line: str) -> list[tuple[str, str]]:
     """``line`` as (SGR parameters in force, text) pairs; every other escape sequence is dropped by `visible` later."""
     parts: list[tuple[str, str]] = []

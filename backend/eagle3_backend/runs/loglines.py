@@ -50,6 +50,9 @@ def clean(text: str, colours: bool = False) -> str:
         return text.rstrip()
     if not colours:
         return _CONTROLS.sub("", _ESCAPES.sub("", text)).expandtabs(8).rstrip()
+    bare = _COLOURS.sub("", text)
+    if bare.isascii() and bare.isprintable():
+        return text.rstrip()
     # Colour sequences stand at the odd places.
     pieces = _COLOURS.split(text)
     pieces[::2] = [_CONTROLS.sub("", _ESCAPES.sub("", piece)).expandtabs(8) for piece in pieces[::2]]
@@ -114,12 +117,17 @@ class LogLines:
         lines = []
         *ended, rest = data.split(b"\n")
         for piece in ended:
-            self._extend(piece)
+            if self._half or self._dropped or len(piece) > MAX_HALF:
+                self._extend(piece)
+                text = display(bytes(self._half), self._colours, dropped=self._dropped)
+                self._half.clear()
+                self._dropped = 0
+            else:
+                self._end += len(piece)
+                text = display(piece, self._colours)
             self._end += 1
-            text = display(bytes(self._half), self._colours, dropped=self._dropped)
             lines.append(LogLine(self._start, self._end, text))
-            self._half.clear()
-            self._dropped, self._start = 0, self._end
+            self._start = self._end
         self._extend(rest)
         return lines
 

@@ -19,7 +19,7 @@ from eagle3_backend.control.snapshot import LogView
 from eagle3_backend.runs.loglines import LogLine, progress_of
 from eagle3_tui.logwindow import LogWindow
 from eagle3_tui.text import clean, count, shorten, size
-from eagle3_tui.widgets.logtext import cells_of, highlighted, loudness, styled
+from eagle3_tui.widgets.logtext import cells_of, highlighted, loudness, most_cells, styled
 
 if TYPE_CHECKING:
     from eagle3_backend.runs.logreader import LogBlock
@@ -74,8 +74,9 @@ class LogPane(ScrollView, can_focus=True):
             self.window.generation = part.generation
             self.chosen, self._aim, self._widest = None, None, 0
             self.follow = True
+        known = self.window.end if part.generation == self.window.generation else 0
         gone = self.window.take_tail(part, stay=not self.follow)
-        self._after_change(part.lines, gone)
+        self._after_change((line for line in part.lines if line.end > known), gone)
 
     def _after_change(self, fresh: Iterable[LogLine], gone: int = 0, added: int = 0) -> None:
         """``fresh`` lines came, some left or came at the front: keep what is read in its place, and draw."""
@@ -94,14 +95,16 @@ class LogPane(ScrollView, can_focus=True):
         width = max(1, self.room.width)
         lines = self.window.lines
         if self.wrap:
-            heights = (max(1, -(-cells_of(line.text) // width)) for line in lines)
+            heights = (1 if most_cells(line.text) <= width else -(-cells_of(line.text) // width) or 1 for line in lines)
             self._tops = [0, *accumulate(heights)]
             self._wrapped_to = width
             self._resize_content(Size(width, self._tops[-1]))
         else:
             self._tops = []
             # It never shrinks: what left may have been the widest, but nobody waits for a measure of them all.
-            self._widest = max(self._widest, *(cells_of(line.text) for line in fresh), 0)
+            for line in fresh:
+                if most_cells(line.text) > self._widest:
+                    self._widest = max(self._widest, cells_of(line.text))
             self._resize_content(Size(self._widest, len(lines)))
 
     def _resize_content(self, size: Size) -> None:

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from eagle3_tui.text import cut, last_frame, split_colours, visible
+from eagle3_tui.text import cut, last_frame, split_colours, visible, without_colours
 
 _LOUD = re.compile(r"\b(?:(ERROR|CRITICAL|FATAL|Traceback)|(WARN(?:ING)?))\b")
 _PLAIN = Style(conceal=False, blink=False, blink2=False)
@@ -37,12 +37,18 @@ def _styled(line: str, ascii_only: bool) -> Text:
 @lru_cache(maxsize=1 << 15)
 def cells_of(line: str) -> int:
     """How wide a line is on the screen."""
-    return len(line) if line.isascii() and line.isprintable() else cell_len(styled(line).plain)
+    shown = plain(line)
+    return len(shown) if shown.isascii() else cell_len(shown)
+
+
+def most_cells(line: str) -> int:
+    """At least `cells_of`, without a look at more than its length: a tab takes four cells, a wide character two."""
+    return len(line) if line.isascii() and "\t" not in line else 4 * len(line)
 
 
 def plain(line: str) -> str:
-    """A line as a person reads it, for the clipboard."""
-    return styled(line).plain
+    """A line as a person reads it: what `styled` shows, without the cost of its colours."""
+    return visible(without_colours(cut(last_frame(line))))
 
 
 def loudness(line: str) -> str:

@@ -1,0 +1,63 @@
+"""The collector of garbage never stops the panel while keys come."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from eagle3_tui.garbage import EVERY_SECONDS, QUIET_SECONDS, Garbage, begin_process
+
+
+@pytest.fixture
+def collected(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    asked: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: asked.append(1))
+    return asked
+
+
+def test_old_garbage_is_collected_now_and_then(collected) -> None:
+    garbage = Garbage(0.0)
+    for second in range(int(3.5 * EVERY_SECONDS)):
+        garbage.tick(float(second))
+    assert len(collected) == 3
+
+
+def test_it_waits_while_keys_come(collected) -> None:
+    garbage = Garbage(0.0)
+    for second in range(int(2 * EVERY_SECONDS)):
+        garbage.pressed(second - QUIET_SECONDS / 2)
+        garbage.tick(float(second))
+    assert not collected
+    garbage.tick(2 * EVERY_SECONDS + QUIET_SECONDS)
+    assert len(collected) == 1
+
+
+def test_nothing_else_looks_at_old_objects() -> None:
+    before, freed = gc.get_threshold(), []
+
+    class Loop:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            freed.append(1)
+
+    try:
+        begin_process()
+        gc.enable()
+        Loop()
+        gc.collect(0)
+        assert freed  # young garbage still goes
+        assert gc.get_threshold()[:2] == before[:2]
+        old = Loop()
+        gc.collect(1)
+        del old
+        freed.clear()
+        kept = [[] for _ in range(300_000)]
+        assert not freed and len(kept) == 300_000
+        gc.collect()
+        assert freed
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

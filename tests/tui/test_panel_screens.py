@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual.events import Mount
 
 from eagle3_backend.control.commands import AddHost, Doctor, EndOrphan, Open, Processes
 from eagle3_backend.control.snapshot import Event
@@ -13,6 +14,7 @@ from eagle3_backend.findings import FindingError, error
 from eagle3_tui.mock import MockSource
 from eagle3_tui.screens.dashboard import Dashboard
 from eagle3_tui.screens.tables import TableScreen
+from eagle3_tui.widgets.footer import FooterBar
 
 VISITS = {"t": "Hosts", "m": "GPUs", "e": "Events", "o": "Orphans"}
 
@@ -111,6 +113,20 @@ async def test_events_are_counted_until_they_were_looked_at_and_can_be_narrowed(
         assert "checkpoint step_18300" in panel.text()
         await panel.press("escape")
         assert "Events ─" in panel.text()
+
+
+async def test_news_that_comes_while_a_screen_is_made_waits_for_it(show, monkeypatch) -> None:
+    mounted = FooterBar._on_mount
+
+    def with_news(footer: FooterBar, event: Mount) -> None:
+        mounted(footer, event)
+        footer.panel.source.snapshot = lambda: replace(footer.panel.picture, version=footer.panel.picture.version + 1)
+        footer.panel.pull()
+
+    async with show("train", (120, 40)) as panel:
+        monkeypatch.setattr(FooterBar, "_on_mount", with_news)
+        await panel.press("e")
+        assert "Events · 6" in panel.text()
 
 
 async def test_a_new_event_is_marked_on_the_dashboard(show) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import pyte
 import pytest
 
@@ -64,6 +65,10 @@ class Terminal:
         # pyte does not know CSI sequences with these private markers and would print their letters.
         self.stream.feed(data.replace(b"\x1b[>", b"\x1b[?").replace(b"\x1b[=", b"\x1b[?"))
         return bool(data)
+
+    def computed(self) -> float:
+        """CPU seconds that it has taken."""
+        return sum(psutil.Process(self.pid).cpu_times()[:2])
 
     def wait_for(self, seen: Callable[[str], bool], seconds: float = 60.0) -> str:
         limit = time.monotonic() + seconds
@@ -192,6 +197,21 @@ def test_a_panel_whose_terminal_is_gone_leaves_by_itself(terminal) -> None:
     panel.wait_for(lambda text: "● train     running" in text)
     panel.hang_up()
     assert panel.wait_for_exit() == 129
+
+
+def test_a_panel_that_is_asked_to_end_ends_though_its_terminal_takes_nothing(terminal) -> None:
+    panel = terminal(80, 24)
+    panel.wait_for(lambda text: "● train     running" in text)
+    computed = -1.0
+    while computed != (computed := panel.computed()):
+        for columns in (100, 120) * 5:
+            panel.resize(columns, 40)
+            time.sleep(0.1)
+    os.kill(panel.pid, signal.SIGTERM)
+    _, status = os.waitpid(panel.pid, 0)
+    panel.status = os.waitstatus_to_exitcode(status)
+    assert panel.status == 128 + signal.SIGTERM
+    assert b"\x1b[?1049l" not in bytes(panel.raw)
 
 
 def test_two_runs_side_by_side_need_no_colour(terminal) -> None:

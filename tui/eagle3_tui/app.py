@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.text import Text
+from textual.events import Event, Key
 from textual.message import Message
 from textual.screen import Screen
 
@@ -24,6 +24,7 @@ from eagle3_tui.bindings import bindings
 from eagle3_tui.calling import Calls
 from eagle3_tui.configuration import Configuration
 from eagle3_tui.deeds import Deeds
+from eagle3_tui.garbage import Garbage, begin_process
 from eagle3_tui.hangup import leave_on_signals, leave_with_terminal
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.screens.dashboard import Dashboard
@@ -104,6 +105,7 @@ class Panel(Deeds, inherit_bindings=False):
         self._asked_about = ""
         self._calls = Calls(wall(), bell=own.bell, desktop=own.desktop)
         self._rate, self._pulled = 0, 0.0
+        self._garbage = Garbage(self.monotonic())
         for theme in themes():
             self.register_theme(theme)
         self.theme = "eagle-dark"
@@ -136,7 +138,7 @@ class Panel(Deeds, inherit_bindings=False):
 
     def _begin(self) -> None:
         """Start the work once the first frame is out."""
-        gc.enable()
+        self._garbage.begin()
         self.source.start()
         self.ask(self._open)
         self.pull()
@@ -164,10 +166,12 @@ class Panel(Deeds, inherit_bindings=False):
         return due
 
     def _visible(self) -> list[PanelScreen]:
-        """The screen that is seen, under dialogs too."""
+        """The screen that is seen, under dialogs too; not one that is being made, and none while the panel leaves."""
         seen: list[PanelScreen] = []
+        if not self.is_running:
+            return seen
         for screen in reversed(self.screen_stack):
-            if isinstance(screen, PanelScreen) and screen.is_composed:
+            if isinstance(screen, PanelScreen) and screen.is_mounted:
                 seen.append(screen)
             if not screen.is_modal:
                 break
@@ -179,6 +183,12 @@ class Panel(Deeds, inherit_bindings=False):
             self._hint()
         for screen in self._visible():
             screen.tick()
+        self._garbage.tick(self.monotonic())
+
+    async def on_event(self, event: Event) -> None:
+        if isinstance(event, Key):
+            self._garbage.pressed(self.monotonic())
+        await super().on_event(event)
 
     def _hint(self) -> None:
         for screen in self._visible():
@@ -404,7 +414,7 @@ def run_panel(
         own=own,
     )
     leave_with_terminal(sys.stdin.fileno(), source.close)
-    gc.freeze()  # what was imported stays: no later collection looks at it again
+    begin_process()
     try:
         panel.run(mouse=True)
     finally:

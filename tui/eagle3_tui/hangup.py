@@ -13,7 +13,6 @@ from typing import Any
 STATUS = 129
 """Exit status of a panel whose terminal is gone, as if SIGHUP had ended it: 128 + 1."""
 
-
 LEAVE_SECONDS = 5.0
 """How long a panel that was asked to end may take to restore the screen."""
 
@@ -21,13 +20,14 @@ LEAVE_SECONDS = 5.0
 def leave_on_signals(leave: Callable[..., Any]) -> None:
     """On the running loop: call ``leave(None, status)`` when a signal asks us to end, so that the screen is restored.
 
-    Where the terminal takes nothing more, that never ends: the process then ends without it. A signal that our parent
-    made us ignore stays ignored.
+    Where the terminal takes nothing more, that never ends: after SIGTERM and SIGHUP the process then ends without it.
+    An interrupt may not be meant for us (see `lending`). A signal that our parent made us ignore stays ignored.
     """
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:
             asyncio.get_running_loop().add_signal_handler(number, leave, None, 128 + number)
-            signal.signal(number, _insist)  # the loop hears of the signal all the same
+            if number != signal.SIGINT:
+                signal.signal(number, _insist)  # the loop hears of the signal all the same
 
 
 def _insist(number: int, _: object) -> None:

@@ -62,6 +62,7 @@ def nasty_snapshot(text: str, version: int = 99) -> Snapshot:
         log=replace(log_of(text, text), stage=text),
         events=(Event(0.0, text, text, text),),
         findings=(finding,),
+        others=(replace(host, name=f"{text}2", agent=text, problem=finding),),
     )
 
 

@@ -80,8 +80,23 @@ async def test_hosts_tell_the_link_and_offer_names_of_the_ssh_configuration(show
     async with show("train", (120, 40)) as panel:
         await visit(panel, "t")
         told = panel.text()
-        assert "● live 38ms" in told and "+0.2 s" in told and "8 x NVIDIA H200" in told
+        assert "● live 38ms" in told and "+0.2 s" in told and "437/1128G  8 x H200" in told
         assert "h100-b" in told and "in ~/.ssh/config" in told and "protocol 1, Python 3.11.9" in told
+
+
+async def test_eight_hosts_with_eight_gpus_are_seen_at_once_and_each_in_full(show) -> None:
+    async with show("train", (120, 40)) as panel:
+        assert panel.app.picture.others == ()
+        await visit(panel, "t")
+        await panel.pass_time(1)
+        told = panel.text()
+        assert told.count("8 x H200") == 8 and "h200-h" in told
+        assert "◐ reconnecting 41s, try 5" in told
+        await panel.press("down", "down", "down")
+        detail = panel.text().partition("Detail")[2]
+        assert detail.count("  0% ░") == 8 and "75W" in detail and "enter writes a profile" not in detail
+        await panel.press("down", "down", "down")
+        assert "as of 41s ago" in panel.text()
 
 
 async def test_enter_on_another_host_writes_a_profile_and_opens_it(show) -> None:

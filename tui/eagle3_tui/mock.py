@@ -19,6 +19,7 @@ from eagle3_backend.control.commands import (
     EndOrphan,
     FindLogTime,
     FollowLog,
+    Hosts,
     Inspect,
     Metrics,
     Open,
@@ -54,6 +55,7 @@ from eagle3_tui.mockcurves import (
     series_until,
     training_line,
 )  # fmt: skip
+from eagle3_tui.mockfleet import AGENT, others_at
 from eagle3_tui.mocklog import GENERATION, MockLog
 
 STEPS = 30_000
@@ -93,6 +95,7 @@ class MockSource:
         self._changes = 0
         self._states: dict[str, RunState] = {}
         self._log_of, self._log_attempt = "train", 1
+        self._watching = False
         self._made: tuple[int, Snapshot] = (-1, Snapshot())
         self._alerts = Alerts()
         self._called: list[Event] = []
@@ -138,6 +141,7 @@ class MockSource:
         if isinstance(command, Attempts | Inspect | Specification):
             return mockdiff.answer(command, self.scene)
         if isinstance(command, mockanswers.ASKED):
+            self._watching |= isinstance(command, Hosts) and command.watch
             return mockanswers.answer(command, self.scene)
         if isinstance(command, mockserving.ASKED):
             return mockserving.answer(command, self.scene, self._wall_started)
@@ -208,6 +212,7 @@ class MockSource:
             services=mockserving.services() if self._serves("serve") else (),
             price_per_hour=28.0 if _has_gpus(self.scene) else 0.0,
             spent_seconds=26_500.0 + elapsed,
+            others=others_at(elapsed, self._clock()) if self._watching else (),
         )
 
     def _step(self) -> int:
@@ -249,7 +254,7 @@ class MockSource:
             data_at=now - (ago if link is not LinkState.LIVE else 0),
             latency=None if link is LinkState.CONNECTING else 0.0004 if cpu_only else 0.038,
             skew=None if cpu_only else 0.2,
-            agent="protocol 1, Python 3.11.9, psutil 7.2.2",
+            agent=AGENT,
             attempt=4 if link is LinkState.RECONNECTING else 0,
             retry_at=now + 6 if link is LinkState.RECONNECTING else None,
             machine=Machine() if link is LinkState.CONNECTING else machine_at(at, cpu_only),

@@ -15,6 +15,7 @@ from eagle3_backend.control.commands import (
     Processes,
     Shell,
 )
+from eagle3_tui.mockfleet import NAMES
 
 GIB = 2**30
 ASKED = (AddHost, Artifact, Doctor, Forecast, Hosts, Orphans, Processes, Shell)
@@ -35,6 +36,7 @@ def answer(command: Command, scene: str) -> Any:
     if isinstance(command, Hosts):
         return {"hosts": [{"name": "h200-a", "address": "h200-a", "workspaces": ["/data/eagle3"],
                            "host_name": "node17", "seen": "2026-11-29T13:58:00Z"},
+                          *({"name": name, "address": name, "workspaces": ["/data/eagle3"]} for name in NAMES),
                           {"name": "embedded", "address": "embedded", "workspaces": ["/home/ana/eagle3"],
                            "seen": "2026-11-27T09:12:44Z"}],
                 "candidates": ["h100-b", "lab"]}  # fmt: skip

@@ -8,14 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from eagle3_backend.control.following import Followed, Following
 from eagle3_backend.control.gauges import GaugeHistory
+from eagle3_backend.control.hostview import host_view, machine_of
 from eagle3_backend.control.snapshot import (
     Event,
-    Gpu,
-    HostView,
     LogView,
     Machine,
     ServiceView,
@@ -208,7 +206,7 @@ class Campaign:
             campaign=self.plan.campaign,
             profile=str(self.profile.path),
             workspace=self.plan.workspace,
-            host=self._host_view(),
+            host=host_view(self.session, self.machine),
             stages=self.views(),
             series=self._series(),
             gauges=self._gauges.series(),
@@ -325,39 +323,6 @@ class Campaign:
             self._series_marks = marks
             self._series_made = {name: tuple(join_attempts(attempts)) for name, attempts in by_name.items()}
         return self._series_made
-
-    def _host_view(self) -> HostView:
-        session = self.session
-        return HostView(
-            name=session.name,
-            link=session.state,
-            since=session.since,
-            data_at=session.heard_at,
-            latency=session.latency,
-            skew=session.skew,
-            machine=self.machine,
-            attempt=session.attempt,
-            retry_at=session.retry_at,
-            offered_key=session.offered.fingerprint if session.offered else "",
-            problem=session.problem,
-            agent=_agent_words(session.hello),
-        )
-
-
-def _agent_words(hello: dict[str, Any]) -> str:
-    if not hello:
-        return ""
-    told = [f"protocol {hello.get('protocol')}", f"Python {hello.get('python')}", f"psutil {hello.get('psutil')}"]
-    return ", ".join(told)
-
-
-def machine_of(telemetry: dict[str, Any]) -> Machine:
-    """The gauges of one telemetry sample; what the host does not know stays None."""
-    gpus = tuple(
-        Gpu(**{name: gpu.get(name) for name in Gpu.__dataclass_fields__}) for gpu in telemetry.get("gpus") or ()
-    )
-    values = {name: telemetry.get(name) for name in Machine.__dataclass_fields__ if name != "gpus"}
-    return Machine(**values, gpus=gpus)
 
 
 def link_lost(session: HostSession) -> FindingError:

@@ -212,8 +212,11 @@ class Rebind:
 class Hosts:
     """Known hosts, whether a profile is open or not, and names of `~/.ssh/config` that were not used yet.
 
-    Answer: {"hosts": [{"name", "address", "workspaces", ...}], "candidates": [name, ...]}.
+    Answer: {"hosts": [{"name", "address", "workspaces", ...}], "candidates": [name, ...]}. With ``watch`` the known
+    ones are linked to from now on, and stand in the snapshot's ``others``.
     """
+
+    watch: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from eagle3_backend.control import (
 )
 from eagle3_backend.control.alerts import Notices
 from eagle3_backend.control.campaign import Campaign, link_lost
+from eagle3_backend.control.fleet import Fleet
 from eagle3_backend.control.snapshot import Event, Snapshot
 from eagle3_backend.control.watching import Watch
 from eagle3_backend.findings import FindingError, error
@@ -62,17 +64,23 @@ class Desk:
         self._tasks: list[asyncio.Task[None]] = []
         self._opening = asyncio.Lock()
         self._before: dict[str, Any] = {}
+        self._fleet = Fleet(config_dir, changed)
 
     def picture(self, version: int) -> Snapshot:
         if self._campaign is None:
             return Snapshot(version=version)
-        picture = self._campaign.picture(version)
+        picture = replace(self._campaign.picture(version), others=self._fleet.views(but=self._worked_on))
         if self._watch is not None:
             self._watch.look(picture)
         return picture
 
+    @property
+    def _worked_on(self) -> str:
+        return self._campaign.session.name if self._campaign else ""
+
     async def close(self) -> None:
         await self._leave()
+        await self._fleet.close()
         if self._store is not None:
             self._store.close()
 
@@ -82,6 +90,8 @@ class Desk:
             if isinstance(command, commands.Open):
                 return await self._open(command)
             if isinstance(command, commands.Hosts):
+                if command.watch:
+                    self._fleet.watch(but=self._worked_on)
                 return hosts.listed(self._config_dir, SshFiles())
             if isinstance(command, commands.WriteProfile):
                 return await asyncio.to_thread(profiles.write, command.path, command.text, command.before)

@@ -96,7 +96,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
 async def inspect(config_dir: Path, name: str, path: str) -> dict[str, Any]:
     """The answer to `Inspect` on a known host, over a link of its own. Raises FindingError."""
-    session = HostSession(_host(config_dir, name), {})
+    session = HostSession(known_host(config_dir, name), {})
     try:
         await session.connect()
         return await session.request("inspect", path=path)
@@ -106,7 +106,7 @@ async def inspect(config_dir: Path, name: str, path: str) -> dict[str, Any]:
         await session.close()
 
 
-def _host(config_dir: Path, name: str) -> Host:
+def known_host(config_dir: Path, name: str) -> Host:
     """A known host as it was reached last. Raises FindingError."""
     entries = known(config_dir)
     entry = next((entry for entry in entries if entry["name"] == name), None)

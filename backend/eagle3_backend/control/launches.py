@@ -11,7 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.control.campaign import Campaign, machine_of
+from eagle3_backend.control.campaign import Campaign
+from eagle3_backend.control.hostview import machine_of
 from eagle3_backend.drafter.inspection import Inspection
 from eagle3_backend.engines import preflight
 from eagle3_backend.engines.launch import with_drafter, with_measurement, with_profiler

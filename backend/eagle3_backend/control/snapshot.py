@@ -143,6 +143,7 @@ class Snapshot:
 
     ``spent_seconds`` is how long attempts of the campaign were at work; the price is that of the profile.
     ``gauges`` are the host's of the newest hour by name, as (seconds since the campaign was opened, value) pairs.
+    ``others`` are the known hosts beside the one that is worked on, once somebody has asked to watch them.
     """
 
     version: int = 0
@@ -159,6 +160,7 @@ class Snapshot:
     price_per_hour: float = 0.0
     spent_seconds: float = 0.0
     services: tuple[ServiceView, ...] = ()
+    others: tuple[HostView, ...] = ()
 
     def stage(self, name: str) -> StageView | None:
         return next((view for view in self.stages if view.name == name), None)

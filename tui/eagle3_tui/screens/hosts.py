@@ -14,7 +14,8 @@ from eagle3_tui.places import user_profiles
 from eagle3_tui.screens.tables import TableScreen
 from eagle3_tui.text import clean, size
 from eagle3_tui.widgets.facts import finding_lines, pairs_lines, wrapped
-from eagle3_tui.widgets.header import link_words
+from eagle3_tui.widgets.gauges import gauge_lines, gpu_words
+from eagle3_tui.widgets.header import age_words, link_words
 from eagle3_tui.widgets.table import Row, Table
 
 
@@ -30,7 +31,7 @@ class HostsScreen(TableScreen):
         self._candidates: list[str] = []
 
     def question(self) -> Command:
-        return Hosts()
+        return Hosts(watch=True)
 
     def take(self, answer: object) -> None:
         found = cast("dict[str, Any]", answer)
@@ -41,19 +42,11 @@ class HostsScreen(TableScreen):
         return self.panel.picture.host
 
     def table(self) -> Table:
-        look, host = self.panel.look, self._open
-        words, role = link_words(host, self.panel.monotonic(), look)
-        rows = []
-        if host.name:
-            latency = f"{host.latency * 1000:.0f} ms" if host.latency is not None else "-"
-            skew = f"{host.skew:+.1f} s" if host.skew is not None else "-"
-            machine = host.machine
-            gpus = f"{len(machine.gpus)} x {machine.gpus[0].name}" if machine.gpus else "none"
-            free = size(machine.disk_free)
-            told = ((one, "text") for one in (latency, skew, free, gpus))
-            rows.append(Row(host.name, ((host.name, "text"), (words, role), *told)))
+        look = self.panel.look
+        rows = [self._row(host) for host in self._linked()]
+        linked = {row.key for row in rows}
         for entry in self._known:
-            if entry["name"] != host.name:
+            if entry["name"] not in linked:
                 seen = f"last seen {entry.get('seen', 'never')}"
                 rows.append(Row(entry["name"], _quiet(entry["name"], "known", seen)))
         shown = {row.key for row in rows}
@@ -62,21 +55,43 @@ class HostsScreen(TableScreen):
             for name in self._candidates
             if name not in shown
         ]
-        heads = ("host", "link", "round trip", "clock", "disk free", "GPUs")
+        heads = ("host", "link", "clock", "disk free", "GPUs")
         return Table(look.joined(["Hosts", f"{len(rows)}"]), heads, tuple(rows), self.waiting("no host yet"))
 
+    def _linked(self) -> list[HostView]:
+        """The host that is worked on, then the others that are watched."""
+        picture = self.panel.picture
+        return [host for host in (picture.host, *picture.others) if host.name]
+
+    def _row(self, host: HostView) -> Row:
+        words, role = link_words(host, self.panel.monotonic(), self.panel.look)
+        skew = f"{host.skew:+.1f} s" if host.skew is not None else "-"
+        told = ((one, "text") for one in (skew, size(host.machine.disk_free), gpu_words(host.machine)))
+        return Row(host.name, ((host.name, "accent" if host == self._open else "text"), (words, role), *told))
+
+    def _about(self, host: HostView, width: int) -> list[Text]:
+        """A linked host: what answers there, and its gauges."""
+        look, picture = self.panel.look, self.panel.picture
+        pairs = [("agent", clean(host.agent or "not met yet", 200))]
+        if host == picture.host:
+            pairs += [("workspace", clean(picture.workspace, 300)), ("campaign", clean(picture.campaign, 100))]
+        pairs.append(("cores", str(host.machine.cpu_count or "-")))
+        pairs.append(("host key", clean(host.offered_key, 200) if host.offered_key else "known"))
+        if age := age_words(host, self.panel.monotonic()):
+            pairs.insert(0, ("gauges", age))
+        return [
+            *gauge_lines(host.machine, look, width, 5),
+            *pairs_lines(pairs, look, width),
+            *(finding_lines(host.problem, look, width) if host.problem else []),
+        ]
+
     def detail(self, key: str, width: int) -> list[Text]:
-        look, host = self.panel.look, self._open
-        if key == host.name:
-            pairs = [
-                ("agent", clean(host.agent or "not met yet", 200)),
-                ("workspace", clean(self.panel.picture.workspace, 300)),
-                ("campaign", clean(self.panel.picture.campaign, 100)),
-                ("cores", str(host.machine.cpu_count or "-")),
-                ("host key", clean(host.offered_key, 200) if host.offered_key else "known"),
-            ]
-            lines = pairs_lines(pairs, look, width)
-            return [*lines, *(finding_lines(host.problem, look, width) if host.problem else [])]
+        look = self.panel.look
+        asked = "enter writes a profile like the open one for this host, and opens it; its key is asked about first."
+        linked = next((host for host in self._linked() if host.name == key), None)
+        if linked is not None:
+            about = self._about(linked, width)
+            return about if linked == self._open else [*about, *wrapped(look, asked, width, "dim")]
         entry = next((entry for entry in self._known if entry["name"] == key), None)
         if entry is not None:
             told = {name: value for name, value in entry.items() if name != "name"}
@@ -84,7 +99,6 @@ class HostsScreen(TableScreen):
             lines = pairs_lines(pairs, look, width)
         else:
             lines = wrapped(look, "A name of ~/.ssh/config that no campaign has worked on yet.", width) if key else []
-        asked = "enter writes a profile like the open one for this host, and opens it; its key is asked about first."
         return [*lines, *wrapped(look, asked, width, "dim")] if key else []
 
     def action_add_host(self) -> None:
@@ -122,4 +136,4 @@ def _words(value: Any) -> str:
 
 
 def _quiet(name: str, link: str, last: str) -> tuple[tuple[str, str], ...]:
-    return ((name, "text"), (link, "dim"), ("-", "dim"), ("-", "dim"), ("-", "dim"), (last, "dim"))
+    return ((name, "text"), (link, "dim"), ("-", "dim"), ("-", "dim"), (last, "dim"))

@@ -87,6 +87,20 @@ def machine_line(machine: Machine, look: Look, width: int) -> Text:
     return look.line((" " + shorten("  ".join(part for part in parts if part), width - 1, look.glyph("more")), "dim"))
 
 
+def gpu_words(machine: Machine) -> str:
+    """All GPUs of a host in a few cells, what changes first: "96%  426/1128G  8 x H200"."""
+    gpus = machine.gpus
+    if not gpus:
+        return "none" if machine != Machine() else "-"
+    models = {clean(gpu.name, 40).removeprefix("NVIDIA ") for gpu in gpus}
+    shares = [gpu.utilisation for gpu in gpus if gpu.utilisation is not None]
+    used = [gpu.memory_used for gpu in gpus if gpu.memory_used is not None]
+    total = [gpu.memory_total for gpu in gpus if gpu.memory_total is not None]
+    busy = percent(sum(shares) / len(shares) if shares else None)
+    memory = _memory(sum(used) if used else None, sum(total) if total else None)
+    return f"{busy:>4}  {memory}  {len(gpus)} x {', '.join(sorted(models))}"
+
+
 def gauge_lines(machine: Machine, look: Look, width: int, height: int) -> list[Text]:
     """At most ``height`` rows: GPUs in one or two columns, what is left of them counted; then the machine itself."""
     if machine == Machine():

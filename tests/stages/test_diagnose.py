@@ -169,3 +169,46 @@ def test_a_bench_without_verify_steps_is_refused(attempt, campaign) -> None:
     with pytest.raises(FindingError) as refused:
         diagnose.run(attempt("diagnose", campaign))
     assert [finding.code for finding in refused.value.findings] == ["replay_without_requests"]
+
+
+def foreign(served, campaign, requests, dtype=None) -> dict:
+    """A running server's answers beside the directories of its drafter and target; no campaign."""
+    rows = [
+        {"id": each.id, "prompt_tokens": each.prompt_tokens, "tokens": each.tokens, "accepted": each.accepted}
+        for each in requests
+    ]
+    file = campaign["comparison"] / "requests.json"
+    file.write_text(json.dumps({"depth": 3, "dtype": dtype, "requests": rows}))
+    return {"requests": file, "drafter": campaign["drafter"] / "flat", "target": served.folder / "model"}
+
+
+def test_a_running_server_is_cleared_by_the_directories_alone(attempt, campaign, served, engine) -> None:
+    report, _ = report_of(attempt, foreign(served, campaign, engine(served.drafter)))
+    assert (report["verdict"], report["equal_share"]) == ("engine_runs_the_drafter", 1.0)
+
+
+@pytest.mark.parametrize("fault", ["aux layers late", "output not normed", "d2t zero"])
+def test_what_a_running_server_reads_wrong_is_named_by_the_directories_alone(
+    attempt, campaign, served, engine, fault: str
+) -> None:
+    code, make = FAULTS[fault]
+    report, _ = report_of(attempt, foreign(served, campaign, engine(*make(served))))
+    assert report["verdict"] == code
+
+
+@pytest.mark.parametrize(
+    ("dtype", "verdict"), [(None, "engine_likely_runs_the_drafter"), ("float32", "engine_runs_another_drafter")]
+)
+def test_a_few_other_steps_are_rounding_only_where_the_server_may_round(
+    attempt, campaign, served, engine, dtype, verdict
+) -> None:
+    requests = engine(served.drafter)
+    steps = sum(len(request.accepted) - 1 for request in requests)
+    first = requests[0]
+    # The engine took one token less in one step, and met the target's own choice in the next.
+    place = next(at for at, count in enumerate(first.accepted[:-2]) if count > 0)
+    accepted = [*first.accepted[:place], first.accepted[place] - 1, 0, *first.accepted[place + 1 :]]
+    requests[0] = replace(first, accepted=accepted)
+    report, context = report_of(attempt, foreign(served, campaign, requests, dtype))
+    assert 0.95 < report["equal_share"] < 0.999, steps
+    assert report["verdict"] == verdict and context.codes()[0] == verdict

@@ -17,6 +17,7 @@ from eagle3_tui.commands import (
     chat,
     check,
     convert,
+    diagnosing,
     diff,
     hosts,
     inspect,
@@ -129,7 +130,15 @@ def _has_screen() -> bool:
 _ACTS = (runs.run, runs.attach, runs.stop, runs.resume, trace.trace)
 _LOOKS = (look.status, look.logs, look.metrics, look.doctor)
 _SERVING = (serving.serve, serving.endpoint, chat.chat)
-_DRAFTERS = (check.check, running.bench, check.engines, diff.diff, convert.convert, inspect.inspect)
+_DRAFTERS = (
+    check.check,
+    running.bench,
+    diagnosing.diagnose,
+    check.engines,
+    diff.diff,
+    convert.convert,
+    inspect.inspect,
+)
 for function in (*_ACTS, *_LOOKS, *_SERVING, *_DRAFTERS):
     app.command()(function)
 app.add_typer(hosts.app, name="hosts")

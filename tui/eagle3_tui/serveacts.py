@@ -41,7 +41,8 @@ def choose(panel: Panel, heading: str, then: Chosen) -> None:
             panel.call_later(then, f"export.adopt={text.strip()}")
 
     def offer(answer: Mapping[str, Any]) -> None:
-        found = [*_own(panel.source.parameters("serve")), *_drafters(answer["artifacts"]), _typed()]
+        now = panel.source.parameters("serve")
+        found = [*_own(now), *_drafters(answer["artifacts"], now.get("layout", "flat")), _typed()]
         panel.push_screen(ChooseDialog(heading, found), picked)
 
     panel.inquire(Results("export"), offer, lambda problem: offer({"artifacts": ()}))
@@ -60,11 +61,13 @@ def _own(now: Mapping[str, Any]) -> list[Any]:
     ]
 
 
-def _drafters(artifacts: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _drafters(artifacts: Sequence[Mapping[str, Any]], layout: str) -> list[Any]:
     from eagle3_tui.screens.choose import Choice
 
     others = [one for one in artifacts if not one.get("planned")]
-    return [Choice(f"export.adopt={one['path']}/flat", f"drafter {one['fingerprint']}", one["path"]) for one in others]
+    return [
+        Choice(f"export.adopt={one['path']}/{layout}", f"drafter {one['fingerprint']}", one["path"]) for one in others
+    ]
 
 
 def _typed() -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -357,6 +358,20 @@ class Services:
 
 
 @dataclass(frozen=True)
+class Diagnose:
+    """Replay what a running server answered, with a drafter's directory and its target's, both on the host.
+
+    ``record`` is {"depth", "dtype" (None: not told), "requests": [{"id", "prompt_tokens", "tokens", "accepted"}]}.
+    Answer, once the run on the host has ended: {"verdict", "equal_share", "steps", "replay", "controls", "run",
+    "report", "findings"}. Raises FindingError.
+    """
+
+    record: dict[str, Any]
+    drafter: str
+    target: str
+
+
+@dataclass(frozen=True)
 class Tunnel:
     """A port of this machine that reaches ``port`` of the host's loopback. Answer: {"port"}. Raises FindingError."""
 
@@ -396,6 +411,7 @@ Command = (
     | WriteProfile
     | Endpoint
     | Services
+    | Diagnose
     | Shell
     | Tunnel
 )

@@ -13,6 +13,7 @@ from eagle3_backend.control import (
     acts,
     answers,
     commands,
+    diagnosing,
     engine_options,
     hosts,
     inspecting,
@@ -191,6 +192,8 @@ class Desk:
                 return await services.endpoint(campaign, run)
             case commands.Services(tunnels):
                 return await services.listed(campaign, tunnels)
+            case commands.Diagnose(record, drafter, target):
+                return await diagnosing.diagnose(campaign, record, drafter, target)
             case commands.Tunnel(port):
                 return {"port": await campaign.session.tunnel(port)}
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from eagle3_backend.engines.answers import Answer, Prompt, Refusal, ask_all
 from eagle3_backend.engines.metrics import verify_steps
 from eagle3_backend.engines.prompt_sets import evenly, set_hash
 from eagle3_backend.engines.rounds import Round, Rounds, no_drafts, read_round, replay_finding
-from eagle3_backend.findings import Finding, FindingError, error, warning
+from eagle3_backend.findings import Finding, FindingError, Severity, error, warning
 from eagle3_backend.pipeline.conversations import read_file
 from eagle3_backend.serving.chat import Chat
 from eagle3_backend.serving.running_server import Identity, RunningServer
@@ -97,6 +97,36 @@ def bench(
     Answer: {"endpoint", "server", "acceptance" or None, "tokens_per_second", "recipe", "findings"}. Raises
     FindingError.
     """
+    return measure(server, prompts, wanted, drafter, progress)[0]
+
+
+def record_of(server: RunningServer, measured: Rounds) -> dict[str, Any]:
+    """What a replay needs of a measurement: see `commands.Diagnose`. Raises FindingError with what is missing."""
+    identity = server.identity
+    rows = [
+        {
+            "id": f"{answer.prompt.source}:{answer.prompt.id}",
+            "prompt_tokens": list(answer.prompt_tokens),
+            "tokens": list(answer.tokens),
+            "accepted": list(answer.steps.in_order),
+        }
+        for answer in measured.answers
+        if len(answer.steps.in_order) > 1 and answer.prompt_tokens and answer.tokens
+    ]
+    if not rows:
+        missing = replay_finding(measured.answers, identity.engine, identity.dtype)
+        raise FindingError(replace(missing, code="replay_not_possible", severity=Severity.ERROR))
+    return {"depth": measured.depth, "dtype": identity.dtype, "requests": rows}
+
+
+def measure(
+    server: RunningServer,
+    prompts: Sequence[Prompt],
+    wanted: Wanted,
+    drafter: Drafter | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[dict[str, Any], Rounds]:
+    """`bench`, and the rounds that it rests on."""
     findings = _of_drafter(server.identity, drafter)
     rounds: list[Round] = []
     begin, generated, repeated = time.monotonic(), 0, 0
@@ -127,7 +157,7 @@ def bench(
         "turns": "first",
     }
     speed = round(generated / (time.monotonic() - begin), 1)
-    return _answer(server, findings, acceptance=figures, tokens_per_second=speed, recipe=recipe)
+    return _answer(server, findings, acceptance=figures, tokens_per_second=speed, recipe=recipe), measured
 
 
 def _ask_round(

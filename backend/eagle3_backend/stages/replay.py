@@ -58,6 +58,8 @@ class TargetStates:
         self._model: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
         self._layers = sorted(set(layers))
         self._last: Tensor | None = None
+        self.embedding: Tensor = self._model.get_input_embeddings().weight.detach()
+        """[V, H], float32."""
         self._model.base_model.norm.register_forward_pre_hook(self._keep)
 
     @torch.no_grad()

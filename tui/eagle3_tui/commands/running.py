@@ -65,10 +65,10 @@ def bench(
     with command(as_json) as output:
         from eagle3_backend.control import running
 
-        chosen, found = running.read_prompts(prompts or _published(choice), count)
+        chosen, found = running.read_prompts(prompts_of(choice, prompts), count)
         output.findings(found)
         with reached(choice, output, endpoint, key_env, model) as server:
-            output.say(_greeting(server))
+            output.say(greeting(server))
             answer = running.bench(
                 server,
                 chosen,
@@ -76,7 +76,7 @@ def bench(
                 open_drafter(choice, output, drafter, target),
                 lambda done, total: output.say(f"{done} of {total} prompts"),
             )
-        _end(output, answer, _bench_text(answer))
+        _end(output, answer, bench_text(answer))
 
 
 def check_server(
@@ -88,7 +88,7 @@ def check_server(
 
         with reached(choice, output, endpoint, key_env, "") as server:
             answer = running.check(server, open_drafter(choice, output, drafter, target))
-        text = f"{_greeting(server)}\ndrafts         {'yes' if answer['drafts'] else 'no'}"
+        text = f"{greeting(server)}\ndrafts         {'yes' if answer['drafts'] else 'no'}"
         _end(output, answer, text)
 
 
@@ -104,8 +104,10 @@ def open_drafter(choice: Choice, output: Output, drafter: str | None, target: st
     return Drafter(models[0].config, models[0].inventory, models[1].config if target else None)
 
 
-def _published(choice: Choice) -> list[Path]:
-    """The profile's prompt files that no training sees."""
+def prompts_of(choice: Choice, given: list[Path] | None) -> list[Path]:
+    """The files that are given, else the profile's that no training sees."""
+    if given:
+        return given
     profile = choice.load()
     names: tuple[str, ...] = getattr(profile.parameters["prompts"], "published")  # noqa: B009
     return [profile.path.parent / Path(name).expanduser() for name in names]
@@ -149,12 +151,12 @@ def _key(key_env: str) -> str:
     return os.environ.get(key_env, "") if key_env else ""
 
 
-def _greeting(server: RunningServer) -> str:
+def greeting(server: RunningServer) -> str:
     told = server.identity
     return clean(f"{told.engine} {told.version} at {server.url}, model {told.model}")
 
 
-def _bench_text(answer: dict[str, Any]) -> str:
+def bench_text(answer: dict[str, Any]) -> str:
     figures = answer["acceptance"]
     if figures is None:
         return ""

@@ -8,7 +8,7 @@ from eagle3_backend.control.commands import Attempts
 from eagle3_tui import candidates
 
 SIZES = [(80, 24), (120, 40), (200, 60)]
-SCENES = ["train", "first", "cpu", "reconnecting", "failed", "done", "key_unknown"]
+SCENES = ["empty", "refused", "train", "first", "cpu", "reconnecting", "failed", "done", "key_unknown"]
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")

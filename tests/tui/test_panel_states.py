@@ -14,6 +14,14 @@ from eagle3_tui.widgets.facts import state_words
 from eagle3_tui.widgets.header import link_words
 
 
+async def test_a_profile_that_cannot_be_used_is_told_in_full_where_the_stages_would_stand(show) -> None:
+    async with show("empty", (100, 30)) as panel:
+        panel.app.screen.failed()
+        await panel.settle()
+        column = " ".join(line[1:39].strip() for line in panel.lines()[3:7])
+        assert "the profile cannot be used: correct it, then press r" in column
+
+
 async def test_a_running_stage_tells_state_time_share_eta_and_heartbeat(show) -> None:
     async with show("train", (80, 24)) as panel:
         told = panel.text()
@@ -121,6 +129,18 @@ async def test_a_failed_stage_shows_its_evidence(show) -> None:
         told = panel.text()
     assert "✕ train     failed" in told and "exit 137, SIGKILL, likely out of" in told
     assert "u resumes" in told
+
+
+async def test_a_stage_that_ended_badly_is_marked_so_that_enter_shows_why(show) -> None:
+    async with show("first", (120, 40)) as panel:
+        ended = tuple(
+            replace(view, state=RunState.CRASHED, attempt=1) if view.name == "generate" else view
+            for view in panel.app.picture.stages
+        )
+        crashed = replace(panel.app.picture, version=900, stages=ended)
+        panel.source.snapshot = lambda: crashed
+        await panel.pass_time(1)
+        assert "generate crashed: enter shows why" in panel.lines()[1] and panel.app.screen.stage == "generate"
 
 
 async def test_a_finished_campaign_counts_its_stages(show) -> None:

@@ -107,7 +107,7 @@ class Pipeline(Picture, can_focus=True):
 
     def lines(self, width: int, height: int) -> list[Text]:
         if not self.stages:
-            return [self.look.line(("  " + self.empty, "dim"))]
+            return facts.wrapped(self.look, self.empty, width - 1, "dim", "  ")
         if height >= len(self.stages) and width < 76:
             return self._one_column(width, height)
         return self._two_columns(width, height)
@@ -240,10 +240,13 @@ class Pipeline(Picture, can_focus=True):
 
 
 def _worth_looking_at(stages: tuple[StageView, ...]) -> str:
-    """The stage at work, else the first that is neither done nor blocked, else the last done."""
+    """The stage at work, else one that ended badly, else the first neither done nor blocked, else the last done."""
     busy = [view for view in stages if facts.at_work(view)]
     if busy:
         return busy[-1].name
+    for view in stages:
+        if view.state in (RunState.FAILED, RunState.CRASHED, RunState.LOST) and not view.fresh:
+            return view.name
     for view in stages:
         if not (view.fresh or view.state in (RunState.DONE, RunState.BLOCKED)):
             return view.name

@@ -17,10 +17,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
-
-import cpu_environment
 from measuring import PATHS
+from peers import cpu_environment
 
 from eagle3_backend.pipeline.artifacts import read_manifest
 from eagle3_backend.pipeline.fingerprint import fingerprint

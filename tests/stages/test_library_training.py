@@ -51,7 +51,7 @@ class StandIn:
     def doubts(self):
         return []
 
-    def write(self):
+    def write(self, leave):
         (self.work.inputs / "data").write_text("ours")
 
     def command(self):
@@ -242,7 +242,7 @@ def test_the_target_in_small_holds_the_factor_that_its_own_norm_applies(work, tm
 
 def test_specforges_files_hold_the_state_after_the_final_norm(work):
     made = work(trainer="specforge")
-    SpecForge(made).write()
+    SpecForge(made).write(lambda: None)
     files = sorted((made.inputs / "train").iterdir())
     assert len(files) == len(made.data.conversations)
     features = torch.load(files[0], weights_only=True)

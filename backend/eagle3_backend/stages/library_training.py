@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -77,7 +77,12 @@ class Figures:
 
 
 class Library(Protocol):
-    """A trainer of other people. ``cpu_patches`` is the module that it needs on a CPU."""
+    """A trainer of other people. ``cpu_patches`` is the module that it needs on a CPU.
+
+    ``write`` makes its copy of the data and calls ``leave`` now and then, which raises `Stopped` where that is asked.
+    ``figures`` reads a line of its output. ``go_on`` readies its checkpoints for the next start, given where it was
+    asked to end, and says what that costs; ``start`` is where they stand, ``result`` the drafter's directory.
+    """
 
     name: str
     module: str
@@ -85,7 +90,7 @@ class Library(Protocol):
 
     def doubts(self) -> list[Finding]: ...
 
-    def write(self) -> None: ...
+    def write(self, leave: Callable[[], None]) -> None: ...
 
     def command(self) -> list[str]: ...
 
@@ -179,14 +184,14 @@ def write_inputs(context: StageContext, library: Library, work: Work) -> None:
     needed = sum(path.stat().st_size for path in context.inputs["store"].iterdir())
     check_forecast(context.output, needed, KEEP_FREE)
     work.inputs.mkdir(parents=True)
-    library.write()
+    library.write(context.leave_if_asked)
     done.touch()
-    context.leave_if_asked()
 
 
 def follow(context: StageContext, library: Library, work: Work) -> Position:
     """Run the library to its end; the position that it reached. Raises FindingError, and Stopped after it saved."""
     log, position = TrainingLog(), library.start()
+    (work.folder / POSITION).unlink(missing_ok=True)
     process = _started(library, work)
     try:
         for line in _lines(context, process):

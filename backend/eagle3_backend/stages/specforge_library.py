@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +87,11 @@ class SpecForge:
         each = -(-len(self.work.data.conversations) // self.work.processes)
         return max(1, each // self.batch // self.work.parameters.accumulation)
 
-    def write(self) -> None:
+    def write(self, leave: Callable[[], None]) -> None:
         """Its feature files, one for each conversation, the last state after the final norm; and its map."""
         work, folder = self.work, self.work.inputs
-        self._write_rows(folder / "train", work.data.conversations)
-        self._write_rows(folder / "holdout", work.data.held_out)
+        self._write_rows(folder / "train", work.data.conversations, leave)
+        self._write_rows(folder / "holdout", work.data.held_out, leave)
         write_target(work, folder / "target")
         draft = {**draft_flat(work), "architectures": ["LlamaForCausalLMEagle3"]}
         # Its own key of this name says whether the head sees normed states at all, which it always does in EAGLE-3.
@@ -100,9 +100,10 @@ class SpecForge:
         d2t, t2d = work.maps
         torch.save({"d2t": d2t, "t2d": t2d}, folder / "vocabulary.pt")
 
-    def _write_rows(self, folder: Path, rows: Sequence[Conversation]) -> None:
+    def _write_rows(self, folder: Path, rows: Sequence[Conversation], leave: Callable[[], None]) -> None:
         folder.mkdir(parents=True)
         for number, row in enumerate(given(rows)):
+            leave()
             features = {
                 "input_ids": row.token_ids,
                 "loss_mask": row.loss_mask.long(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ class Speculators:
         """Tokens of a packed row: it cuts what is longer, so no conversation is."""
         return max(self.work.parameters.batch_rows, self.work.longest)
 
-    def write(self) -> None:
+    def write(self, leave: Callable[[], None]) -> None:
         """Its data set: an Arrow table of tokens and masks, training rows first, and one file of states for each."""
         datasets = importlib.import_module("datasets")
         work, folder = self.work, self.work.inputs
@@ -73,6 +73,7 @@ class Speculators:
         columns: dict[str, list[Any]] = {"input_ids": [], "loss_mask": [], "seq_len": []}
         rows = given([*work.data.conversations, *work.data.held_out])
         for number, row in enumerate(rows):
+            leave()
             layers = row.aux.unflatten(1, (len(work.config.aux_layers), -1))
             tensors = {"hidden_states": torch.cat([layers, row.last[:, None]], 1), "token_ids": row.token_ids}
             save_file(tensors, states / f"hs_{number}.safetensors")

@@ -255,6 +255,25 @@ async def test_a_on_a_stage_shows_the_logs_of_earlier_attempts_in_turn(show) -> 
         assert "no attempt before this one" in panel.lines()[-1]
 
 
+async def test_the_stage_screen_tells_why_it_ended_its_attempts_findings_and_log(show) -> None:
+    async with show("failed", (120, 60)) as panel:
+        await panel.press("enter")
+        told = panel.text()
+    for words in ("✕ failed", "exit 137, SIGKILL", "error stage_killed", "expected exit 0", "found exit 137",
+                  "→ Resume from step 18300", "51c0/1     ✓ done", "8e07/2     ✕ failed", "ttt_steps",
+                  "Log · train · attempt 1", "step=18295"):  # fmt: skip
+        assert words in told, words
+
+
+async def test_the_stage_screen_tells_its_artifact_with_size_and_hashes(show) -> None:
+    async with show("done", (120, 60)) as panel:
+        panel.app.screen.choose_stage("extract")
+        await panel.press("enter")
+        told = panel.text()
+    for words in ("/data/eagle3/qwen3-8b/extract", "200 GB", "51c0d2e4", "9f1c0000  train-00000.safetensors"):
+        assert words in told, words
+
+
 async def test_the_facts_of_a_stage_scroll(show) -> None:
     async with show("failed", (80, 24)) as panel:
         await panel.press("enter", "G")

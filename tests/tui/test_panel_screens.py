@@ -53,6 +53,23 @@ async def test_the_machine_tells_whose_processes_use_it(show) -> None:
         assert "cpu     43%" in told and "129 GB free" in told
 
 
+async def test_the_machine_shows_what_gpus_and_processor_did_lately(show) -> None:
+    class Busy(MockSource):
+        def snapshot(self):
+            shown = super().snapshot()
+            points = tuple((float(at), 100.0 * (at % 2)) for at in range(200))
+            gauges = {"gpu percent/0": points, "cpu percent": points, "memory GiB": points}
+            return replace(shown, gauges=gauges)
+
+    async with show(source=Busy(), size=(120, 40)) as panel:
+        await visit(panel, "m")
+        rows = {
+            name: next(line for line in panel.lines() if f"┃ {name} " in line) for name in ("0", "1", "cpu", "memory")
+        }
+        assert all("█" in rows[name][60:] for name in ("0", "cpu", "memory")), rows
+        assert "█" not in rows["1"][60:]
+
+
 async def test_processes_are_asked_for_again_while_they_are_seen(show) -> None:
     async with show("train", (120, 40)) as panel:
         await visit(panel, "m")

@@ -13,6 +13,7 @@ from eagle3_backend.control.commands import Start
 from eagle3_tui import candidates
 from eagle3_tui.choosing import Choosing
 from eagle3_tui.keymap import name_of
+from eagle3_tui.screens.chat import ChatScreen, Turn
 from eagle3_tui.screens.dashboard import Dashboard
 from eagle3_tui.screens.dialogs import Dialog, HostKeyDialog
 from eagle3_tui.widgets.footer import chosen
@@ -22,7 +23,7 @@ SIZES = [(40, 10), (59, 24), (60, 16), (66, 18), (80, 24), (80, 50), (100, 21), 
          (200, 16), (240, 70)]  # fmt: skip
 STATES = ["empty", "first", "refused", "train", "failed", "reconnecting", "stale", "done"]
 """Nothing known, nothing run yet, ready, at work with findings, failed, without a link, with old data, done."""
-SCREENS = ["enter", "z", "t", "m", "e", "o", "doctor", "c", "v", "B", "question_mark", "log"]
+SCREENS = ["enter", "z", "t", "m", "e", "o", "doctor", "c", "v", "B", "W", "question_mark", "log"]
 
 
 def check(panel, size: tuple[int, int]) -> None:
@@ -135,6 +136,20 @@ async def test_the_diff_fits_every_size(show) -> None:
                 await resize(panel, size)
                 await panel.settle()
                 check(panel, size)
+
+
+async def test_a_chat_fits_every_size(show) -> None:
+    async with show("done", (120, 40)) as panel:
+        await panel.press("v", "s", "enter")
+        await panel.pass_time(6)
+        await panel.press("K")
+        await panel.settle()
+        await panel.press("escape")  # out of the line in which something is asked
+        assert isinstance(panel.app.screen, ChatScreen)
+        panel.app.screen.turns.append(Turn("x" * 300, "so " * 900, "told " * 60))
+        for size in SIZES:
+            await resize(panel, size)
+            check(panel, size)
 
 
 @pytest.mark.parametrize(

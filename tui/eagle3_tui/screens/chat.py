@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from rich.text import Text
 from textual.app import ComposeResult
+from textual.containers import Container
 
 from eagle3_backend.findings import FindingError
 from eagle3_tui.bindings import bindings
@@ -75,7 +76,8 @@ class ChatScreen(PanelScreen):
     def compose(self) -> ComposeResult:
         yield HeaderBar(id="header")
         yield TooSmall(id="small")
-        yield Transcript(classes="panel")
+        with Container(id="body"):
+            yield Transcript(classes="panel")
         yield FooterBar(id="footer")
 
     def on_mount(self) -> None:

@@ -206,12 +206,12 @@ def artifact_lines(artifact: Mapping[str, Any], look: Look, width: int) -> list[
     """Where it lies, its size and hash, who made it, and its files with size and hash."""
     made, files = artifact.get("made_by") or {}, artifact.get("files") or ()
     pairs = [
-        ("path", clean(artifact.get("path"), 400)),
         ("size", size(artifact.get("bytes"))),
         ("fingerprint", clean(artifact.get("fingerprint"), 80)),
         ("made by", f"{clean(made.get('run'), 120)}, attempt {made.get('attempt', '-')}"),
     ]
-    lines = pairs_lines(pairs, look, width)
+    # A path is worth nothing when its end is missing.
+    lines = [*wrapped(look, clean(artifact.get("path"), 400), width, "text", "  "), *pairs_lines(pairs, look, width)]
     for entry in files:
         told = f"  {size(entry.get('bytes')):>8}  {clean(entry.get('sha256'), 12)[:8]}  {clean(entry.get('path'), 300)}"
         lines.append(look.line((shorten(look.remote(told), width, look.glyph("more")), "dim")))

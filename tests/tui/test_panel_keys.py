@@ -23,7 +23,7 @@ async def test_every_action_of_the_table_exists(show) -> None:
     async with show() as panel:
         for binding in panel.app._bindings.key_to_bindings.values():
             for one in binding:
-                name = one.action.removeprefix("app.")
+                name = one.action.removeprefix("app.").partition("(")[0]
                 assert hasattr(panel.app, f"action_{name}"), one.action
     from eagle3_tui.screens import VISITED, dialogs, visited
     from eagle3_tui.screens.chart import ChartScreen
@@ -159,7 +159,7 @@ async def test_a_restart_says_that_the_old_attempt_is_kept(show) -> None:
 
 async def test_resume_asks_for_the_next_attempt(show) -> None:
     async with show("failed") as panel:
-        await panel.press("u")
+        await panel.press("u", "enter")
         assert acts(panel) == [Resume("train")]
 
 
@@ -228,7 +228,7 @@ async def test_the_stage_screen_shows_parameters_summary_and_its_own_log(show) -
         assert panel.source.commands[-1] == FollowLog("")
 
 
-async def test_a_on_a_stage_shows_the_logs_of_earlier_attempts_in_turn(show) -> None:
+async def test_brackets_on_a_stage_show_the_logs_of_earlier_attempts(show) -> None:
     class Resumed(MockSource):
         chosen = 3
 
@@ -245,14 +245,17 @@ async def test_a_on_a_stage_shows_the_logs_of_earlier_attempts_in_turn(show) -> 
     async with show(source=Resumed("failed"), size=(120, 40)) as panel:
         await panel.press("enter")
         assert "a attempts" in panel.lines()[-1] and "attempt 3" in panel.text()
-        for chosen, told in ((2, "attempt 2"), (1, "attempt 1"), (0, "attempt 3")):
-            await panel.press("a")
+        keys = ("left_square_bracket", "left_square_bracket", "right_square_bracket", "right_square_bracket")
+        for key, chosen, told in zip(
+            keys, (2, 1, 2, 0), ("attempt 2", "attempt 1", "attempt 2", "attempt 3"), strict=True
+        ):
+            await panel.press(key)
             assert panel.source.commands[-1] == FollowLog("train", chosen)
             await panel.pass_time(1)
             assert f"Log · train · {told}" in panel.text()
     async with show("failed", (120, 40)) as panel:
-        await panel.press("enter", "a")
-        assert "no attempt before this one" in panel.lines()[-1]
+        await panel.press("enter", "left_square_bracket")
+        assert "train has no older attempt" in panel.lines()[-1]
 
 
 async def test_the_stage_screen_tells_why_it_ended_its_attempts_findings_and_log(show) -> None:
@@ -422,3 +425,34 @@ async def test_an_ended_start_that_had_nothing_to_do_says_so(show) -> None:
         panel.app._tell(replace(Started((), ()), already_running=True), "started")
         await panel.settle()
         assert "it is running already" in panel.lines()[-1]
+
+
+async def test_a_resume_shows_where_it_goes_on_and_what_is_another(show) -> None:
+    async with show("failed", (100, 30)) as panel:
+        panel.source.parameters = lambda stage: {"learning_rate": 0.5, "only_here": 1}
+        await panel.press("u")
+        told = " ".join(panel.text().replace("│", " ").split())
+        assert "Attempt 2 of train goes on from its newest whole checkpoint" in told
+        assert "18300 of 30000" in told.replace(",", "").replace("18.3k of 30.0k", "18300 of 30000")
+        assert "Other parameters than attempt 1" in told and "learning_rate" in told and "only_here" not in told
+        await panel.press("escape")
+        assert acts(panel) == []
+
+
+async def test_a_resume_waits_for_no_answer_of_the_host(show) -> None:
+    async with show("failed", (100, 30)) as panel:
+        panel.app.inquire = lambda *_: None
+        await panel.press("u", "enter")
+        assert acts(panel) == [Resume("train")]
+
+
+@pytest.mark.parametrize(("key", "words", "gone"), [("m", "dockerd", "serve.py"), ("t", "lab", "h100-b")])
+async def test_a_list_is_narrowed_by_words_and_esc_widens_it(show, key, words, gone) -> None:
+    async with show("train") as panel:
+        await panel.press(key, "slash", *words, "enter")
+        told = panel.text()
+        assert f"only {words}" in told and words in told and gone not in told
+        await panel.press("escape")
+        assert gone in panel.text()
+        await panel.press("escape")
+        assert isinstance(panel.app.screen, Dashboard)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.text import Text
 from textual.events import Event, Key
 from textual.message import Message
 from textual.screen import Screen
@@ -23,9 +22,9 @@ from eagle3_tui import rules
 from eagle3_tui.bindings import bindings
 from eagle3_tui.calling import Calls
 from eagle3_tui.configuration import Configuration
-from eagle3_tui.deeds import Deeds
 from eagle3_tui.garbage import Garbage, begin_process
 from eagle3_tui.hangup import leave_on_signals, leave_with_terminal
+from eagle3_tui.leaving import Leaving
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.screens.dashboard import Dashboard
 from eagle3_tui.source import Source
@@ -39,8 +38,6 @@ PULL_SECONDS = 0.1
 RATES = (10.0, 4.0, 2.0, 1.0, 0.5, 0.0)
 """Redraws a second to choose from: at most so many, and only when something is new; 0 is a pause."""
 NOTICE_SECONDS = 5.0
-QUIT_SECONDS = 2.0
-INTERRUPTED = 130
 DEFAULTS = Configuration()
 
 Then = Callable[[Any], None]
@@ -65,7 +62,7 @@ class Answered(Message):
         self.refused = refused
 
 
-class Panel(Deeds, inherit_bindings=False):
+class Panel(Leaving, inherit_bindings=False):
     """Only routes: screens draw, `source` works."""
 
     CSS_PATH = Path(__file__).parent / "theme" / "panel.tcss"
@@ -99,9 +96,6 @@ class Panel(Deeds, inherit_bindings=False):
         self._given = len(settings)
         self._autostart = autostart
         self._message_until = 0.0
-        self._interrupted = -QUIT_SECONDS
-        self.lent = False
-        """Whether another program has the terminal, or had it just now."""
         self._asked_about = ""
         self._calls = Calls(wall(), bell=own.bell, desktop=own.desktop)
         self._rate, self._pulled = 0, 0.0
@@ -127,14 +121,6 @@ class Panel(Deeds, inherit_bindings=False):
     def on_mount(self) -> None:
         leave_on_signals(self._leave_by_signal)
         self.call_after_refresh(self._begin)
-
-    def _leave_by_signal(self, result: None, status: int) -> None:
-        """An interrupt that was typed into a program with our terminal was not meant for us."""
-        if not (self.lent and status == INTERRUPTED):
-            self.exit(result, status)
-
-    def take_back_terminal(self) -> None:
-        self.lent = False
 
     def _begin(self) -> None:
         """Start the work once the first frame is out."""
@@ -351,34 +337,6 @@ class Panel(Deeds, inherit_bindings=False):
         self._rate = (self._rate + 1) % len(RATES)
         rate = RATES[self._rate]
         self.notice(f"at most {rate:g} redraws a second" if rate else "redrawing is paused: P goes on")
-
-    def action_interrupt(self) -> None:
-        now = self.monotonic()
-        if now - self._interrupted < QUIT_SECONDS:
-            self.action_leave()
-        self._interrupted = now
-        self.notice("ctrl+c again or q leaves the panel; runs go on")
-
-    async def action_quit(self) -> None:
-        self.unless_unsaved("Leave the panel", self.action_leave)
-
-    def unless_unsaved(self, heading: str, go_on: Callable[[], None]) -> None:
-        """Go on at once, or ask first where edits would be lost by it."""
-        unsaved = [screen.unsaved for screen in self.screen_stack if isinstance(screen, PanelScreen) and screen.unsaved]
-        if not unsaved:
-            go_on()
-            return
-        from eagle3_tui.screens.dialogs import ConfirmDialog
-
-        dialog = ConfirmDialog(heading, unsaved[-1], "leave without saving")
-        self.push_screen(dialog, lambda sure: go_on() if sure else None)
-
-    def action_leave(self) -> None:
-        """Leave, and say what goes on without the panel."""
-        view = rules.active(self.picture)
-        host = clean(self.picture.host.name, 64)
-        words = f"{view.name} goes on on {host}; eagle3-tui shows it again." if view else ""
-        self.exit(message=Text(self.look.remote(words)) if words else None)
 
 
 def run_panel(

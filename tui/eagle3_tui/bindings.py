@@ -8,9 +8,14 @@ from eagle3_tui.keymap import in_scope
 
 
 def bindings(*scopes: str) -> list[BindingType]:
-    """The bindings of ``scopes``; each keeps the id of its key, so that a key map can move it."""
+    """The bindings of ``scopes``.
+
+    An action with `{place}` hears which of its keys it was. What leaves the panel works above every dialog, too.
+    """
     return [
-        Binding(",".join(key.keys), key.action or key.id, key.help, show=False, id=key.id)
+        Binding(
+            pressed, (key.action or key.id).format(place=place), key.help, show=False, priority=key.id == "interrupt"
+        )
         for key in in_scope(*scopes)
-        if key.keys
+        for place, pressed in enumerate(key.keys, 1)
     ]

@@ -12,8 +12,15 @@ from eagle3_tui.text import clean
 if TYPE_CHECKING:
     from eagle3_tui.app import Panel
 
+PLAIN = ("linux", "dumb", "vt", "cons")
+"""Terminals without clipboard and notes, by the beginning of their names."""
 NOTE = 200
 """Characters of a note at most."""
+
+
+def has_clipboard(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal may take a copy by OSC 52. One that ignores it does not say so."""
+    return not environment.get("TERM", "").startswith(PLAIN)
 
 
 class Calls:
@@ -49,7 +56,7 @@ def note(words: str, environment: Mapping[str, str]) -> str:
     tmux and screen are asked to pass it on.
     """
     terminal = environment.get("TERM", "")
-    if terminal.startswith(("linux", "dumb", "vt", "cons")):
+    if terminal.startswith(PLAIN):
         return ""
     told = clean(words, NOTE).replace(";", ",")
     by_name = "VTE_VERSION" in environment or terminal.startswith(("foot", "rxvt"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from eagle3_backend.control.snapshot import StageView
 from eagle3_tui.keymap import CONTEXTS, Key, in_scope, names_of
+from eagle3_tui.places import profiles_by_name
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.text import clean
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 ALIASES = {"run": "start", "q": "quit", "diff": "compare", "charts": "zoom"}
 """Words that people type for an id of the table."""
+
+GOES_TO = {"host": "go_to_host", "campaign": "go_to_campaign"}
+"""Ids that take a name instead of a stage, and what of the panel goes there."""
 
 HIDDEN = frozenset({"command", "palette", "back", "interrupt", "leave_line"})
 
@@ -51,6 +55,9 @@ async def run_line(panel: Panel, text: str) -> None:
     if key is None:
         panel.notice(f"there is no :{clean(words[0], 40)} here; ctrl+p lists what there is", "warn")
         return
+    if len(words) > 1 and name in GOES_TO:
+        getattr(panel, GOES_TO[name])(" ".join(words[1:]))
+        return
     if len(words) > 1 and not _choose_stage(panel, words[1]):
         panel.notice(f"there is no stage '{clean(words[1], 40)}' here", "warn")
         return
@@ -74,6 +81,7 @@ def completions(panel: Panel) -> list[str]:
         words.append(key.id.replace("_", "-"))
         if key.scope == "run":
             words += [f"{key.id} {stage}" for stage in stages]
+    words += [f"campaign {name}" for name in profiles_by_name()]
     return sorted([*words, *(f"run {stage}" for stage in stages)])
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App
 
 from eagle3_backend.control.commands import Shell
+from eagle3_tui.calling import has_clipboard
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.text import size
 from eagle3_tui.theme import PALETTES, Look
@@ -117,6 +119,31 @@ class Deeds(App[None], inherit_bindings=False):
     def action_trace(self) -> None:
         self._visit("trace")
 
+    def action_campaign(self) -> None:
+        from eagle3_tui.going import choose_campaign
+
+        if isinstance(self.screen, PanelScreen):
+            choose_campaign(self._panel)
+
+    def action_host(self, place: int = 0) -> None:
+        """By number; where none is given, from their screen."""
+        if not place:
+            self.action_hosts()
+        elif isinstance(self.screen, PanelScreen):
+            self.go_to_host(place)
+
+    def go_to_host(self, wanted: int | str) -> None:
+        """A known host by number or name."""
+        from eagle3_tui.going import to_host
+
+        to_host(self._panel, wanted)
+
+    def go_to_campaign(self, name: str) -> None:
+        """A profile by name or path."""
+        from eagle3_tui.going import to_campaign
+
+        to_campaign(self._panel, name)
+
     def action_help(self) -> None:
         from eagle3_tui.screens.help import HelpScreen
 
@@ -148,13 +175,15 @@ class Deeds(App[None], inherit_bindings=False):
             self._driver.write(sequence)
 
     def copy(self, text: str) -> None:
-        """Hand text to the terminal's clipboard (OSC 52)."""
+        """Hand text to the terminal's clipboard (OSC 52); what it cannot take becomes a file."""
         data = text.encode()
         if not text:
             self.notice("nothing to copy", "warn")
             return
-        if len(data) > COPY_LIMIT:
-            self.notice(f"too long for a terminal's clipboard: {size(len(data))}", "warn")
+        if len(data) > COPY_LIMIT or not has_clipboard(os.environ):
+            from eagle3_tui.saving import save
+
+            save(self._panel, {"copied.txt": text})
             return
         self.copy_to_clipboard(text)
         lines = text.count("\n") + 1

@@ -35,14 +35,14 @@ KEYS: tuple[Key, ...] = (
         "confirm, then 5 s to undo", 2),
     Key("kill", ("X",), "run", "Acts", "kill", "end every process of the stage at once; unsaved work is lost",
         "type the stage"),
-    Key("resume", ("u",), "run", "Acts", "resume", "next attempt from the newest whole checkpoint", "", 3),
+    Key("resume", ("u",), "run", "Acts", "resume", "next attempt from the newest whole checkpoint",
+        "shows where it goes on", 3),
     Key("restart", ("R",), "run", "Acts", "restart", "new attempt from the start; the old artifact is kept aside",
         "confirm", 7),
+    Key("bench", ("b",), "run", "Acts", "bench", "measure the drafter against the target alone", "shows what will run"),
     Key("open", ("enter",), "pipeline", "View", "open", "the stage: log, parameters, findings, exit reason", "", 4,
         "screen.open_stage"),
     Key("log", ("l",), "pipeline", "View", "log", "show the log of the selected stage", "", 7, "screen.stage_log"),
-    Key("attempts", ("a",), "stage", "View", "attempts", "the log of the attempt before; after the first the newest",
-        "", 7),
     Key("search", ("slash",), "log", "Log", "find", "search by a pattern; small letters match both", "", 4),
     Key("find_next", ("n",), "log", "Log", "next", "next hit of the search", "", 8),
     Key("find_previous", ("N",), "log", "Log", "previous", "previous hit of the search"),
@@ -57,6 +57,7 @@ KEYS: tuple[Key, ...] = (
     Key("whole", ("enter",), "log", "Log", "whole", "the marked line, or the first in view that was cut, in full"),
     Key("select", ("V",), "log", "Log", "select", "select lines; y copies them"),
     Key("open_row", ("enter",), "rows", "View", "open", "the marked row in full; on a host: work there", "", 3),
+    Key("filter_rows", ("slash",), "filter", "View", "find", "only rows with these words", "", 7),
     Key("filter_events", ("slash",), "events", "View", "find", "only events with these words", "", 3),
     Key("add_host", ("a",), "hosts", "Acts", "add", "another host, by its name", "confirm", 2),
     Key("end_orphan", ("X",), "orphans", "Acts", "end", "end the processes of an attempt", "type the stage", 2),
@@ -83,6 +84,12 @@ KEYS: tuple[Key, ...] = (
     Key("smoothing", ("percent_sign",), "chart", "Chart", "smooth", "more and more smoothing, then none", "", 6),
     Key("by_time", ("number_sign",), "chart", "Chart", "by time", "by time or by step", "", 8),
     Key("pin", ("p",), "chart", "Chart", "compare", "draw another run beside this one, or let it go", "", 5),
+    Key("attempts", ("a",), "attempts", "View", "attempts", "every attempt of the stage; enter shows its log", "", 9),
+    Key("older_attempt", ("left_square_bracket",), "attempts", "View", "older", "the log of the attempt before"),
+    Key("newer_attempt", ("right_square_bracket",), "attempts", "View", "newer", "the log of the attempt after"),
+    Key("campaign", ("J",), "all", "Screens", "campaign", "work on another profile; what runs goes on"),
+    Key("host", tuple("123456789"), "all", "Screens", "host", "to the known host of this number, as the hosts have it",
+        "", 0, "host({place})"),
     Key("hosts", ("t",), "all", "Screens", "hosts", "known hosts, the link, and new ones from ~/.ssh/config", "", 9),
     Key("machine", ("m",), "all", "Screens", "machine", "GPUs, processor, memory, and whose processes use them", "", 9),
     Key("events", ("e",), "all", "Screens", "events", "everything that happened", "", 9),
@@ -138,21 +145,22 @@ KEYS: tuple[Key, ...] = (
     Key("leave_line", ("escape",), "line", "Dialogs", "back", "leave the line without doing anything"),
     Key("choose", ("enter",), "pick", "Dialogs", "choose", "take what is marked"),
     Key("complete", ("tab",), "pick", "Dialogs", "complete", "take the marked path into the line, to go on behind it"),
-    Key("interrupt", ("ctrl+c",), "all", "Help", "quit", "twice within 2 s leaves the panel", "", 0, "interrupt"),
+    Key("interrupt", ("ctrl+c",), "all", "Help", "quit", "copy what is selected; twice within 2 s leaves the panel",
+        "", 0, "interrupt"),
 )  # fmt: skip
 
 CONTEXTS: dict[str, tuple[str, ...]] = {
-    "pipeline": ("pipeline", "list", "run", "all"),
-    "log": ("log", "sideways", "list", "scroll", "run", "all"),
-    "stage": ("stage", "list", "scroll", "run", "all"),
-    "stage log": ("stage", "log", "sideways", "list", "scroll", "run", "all"),
+    "pipeline": ("pipeline", "attempts", "list", "run", "all"),
+    "log": ("log", "attempts", "sideways", "list", "scroll", "run", "all"),
+    "stage": ("attempts", "list", "scroll", "run", "all"),
+    "stage log": ("log", "attempts", "sideways", "list", "scroll", "run", "all"),
     "chart": ("chart", "sideways", "list", "all"),
-    "rows": ("rows", "list", "scroll", "all"),
+    "rows": ("rows", "filter", "list", "scroll", "all"),
     "events": ("events", "rows", "list", "scroll", "all"),
-    "hosts": ("hosts", "rows", "list", "scroll", "all"),
-    "orphans": ("orphans", "rows", "list", "scroll", "all"),
+    "hosts": ("hosts", "rows", "filter", "list", "scroll", "all"),
+    "orphans": ("orphans", "rows", "filter", "list", "scroll", "all"),
     "config": ("config", "rows", "list", "scroll", "all"),
-    "results": ("results", "run", "rows", "list", "scroll", "all"),
+    "results": ("results", "run", "rows", "filter", "list", "scroll", "all"),
     "trace": ("run", "rows", "list", "scroll", "all"),
     "serve": ("serve", "run", "list", "scroll", "all"),
     "chat": ("chat", "list", "scroll", "all"),
@@ -188,6 +196,7 @@ _NAMES = {
     "exclamation_mark": "!",
     "left_curly_bracket": "{",
     "left_square_bracket": "[",
+    "right_square_bracket": "]",
     "right_curly_bracket": "}",
     "escape": "esc",
     "pageup": "pgup",
@@ -246,14 +255,16 @@ def name_of(key: str, ascii_only: bool = False) -> str:
 
 
 def names_of(key: Key, ascii_only: bool = False) -> str:
-    return " ".join(name_of(one, ascii_only) for one in key.keys)
+    names = [name_of(one, ascii_only) for one in key.keys]
+    return f"{names[0]}-{names[-1]}" if len(names) > 4 else " ".join(names)
 
 
 def keys_table() -> str:
     """The table of all keys as Markdown, for the README."""
     rows = ["| key | id | action | where | guard |", "| --- | --- | --- | --- | --- |"]
     for key in KEYS:
-        where = {"all": "everywhere", "run": "pipeline, stage", "list": "lists, log", "scroll": "log, stage"}
+        where = {"all": "everywhere", "run": "pipeline, stage", "list": "lists, log", "scroll": "log, stage",
+                 "attempts": "pipeline, stage"}  # fmt: skip
         names = f"`{names_of(key) or ':' + key.id}`"
         place = where.get(key.scope, key.scope)
         rows.append(f"| {names} | {key.id} | {key.about} | {place} | {key.danger or '–'} |")

@@ -352,3 +352,22 @@ def _bound(name: str) -> str:
     if name in AT_LEAST:
         return f">= {AT_LEAST[name]:g}"
     return "> 0" if name in ABOVE_ZERO else ""
+
+
+def effect(value: Value) -> str:
+    """What another value of it would change, in words."""
+    field = value.field
+    if field.path.startswith("host."):
+        return "changes where or how the work is done, not what comes out"
+    if field.stage not in STAGES:
+        return "is refused: this is no key of a profile"
+    if field.quiet and not field.path.startswith("stages.prompts"):
+        return "changes how the work is done, not what comes out"
+    reached = [name for name, stage in STAGES.items() if name == field.stage or field.stage in _reads(name)]
+    more = f" and {len(reached) - 1} stages that read it: {', '.join(reached[1:])}" if len(reached) > 1 else ""
+    return f"makes new {reached[0]}{more}"
+
+
+def _reads(name: str) -> set[str]:
+    """Every stage whose artifact decides that of ``name``."""
+    return {read for direct in STAGES[name].reads for read in (direct, *_reads(direct))}

@@ -213,8 +213,9 @@ class Rebind:
 class Hosts:
     """Known hosts, whether a profile is open or not, and names of `~/.ssh/config` that were not used yet.
 
-    Answer: {"hosts": [{"name", "address", "workspaces", ...}], "candidates": [name, ...]}. With ``watch`` the known
-    ones are linked to from now on, and stand in the snapshot's ``others``.
+    Answer: {"hosts": [{"name", "address", "workspaces", "profile", ...}], "candidates": [name, ...]}; ``profile`` is
+    the one that was opened there last. With ``watch`` the known ones are linked to from now on, and stand in the
+    snapshot's ``others``.
     """
 
     watch: bool = False
@@ -327,10 +328,7 @@ class WriteProfile:
 
 @dataclass(frozen=True)
 class Shell:
-    """A shell for a person: {"argv", "directory"}, a program for their own terminal. Needs no link.
-
-    It begins in the run directory of the newest attempt of ``stage``, else in the workspace.
-    """
+    """A shell where ``stage`` runs, for a person's own terminal, also without a link. Answer: {"argv", "directory"}."""
 
     stage: str = ""
 

@@ -63,6 +63,7 @@ class Desk:
         self._notices = notices
         self._watch: Watch | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._closing: set[asyncio.Task[None]] = set()
         self._opening = asyncio.Lock()
         self._before: dict[str, Any] = {}
         self._fleet = Fleet(config_dir, changed)
@@ -82,6 +83,7 @@ class Desk:
     async def close(self) -> None:
         await self._leave()
         await self._fleet.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
         if self._store is not None:
             self._store.close()
 
@@ -247,7 +249,15 @@ class Desk:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if campaign is not None:
-            await campaign.session.close()
+            # By the way: a dead link takes seconds to close, and the next host need not wait for it.
+            closing = asyncio.create_task(campaign.session.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closed)
+
+    def _closed(self, closing: asyncio.Task[None]) -> None:
+        self._closing.discard(closing)
+        if not closing.cancelled():
+            closing.exception()  # nobody is left whom it could concern
 
 
 def _same_place(before: Profile, after: Profile) -> bool:

@@ -50,6 +50,7 @@ def remember(config_dir: Path, campaign: Campaign) -> None:
         "identity": profile.identity,
         "machines": sorted({*old.get("machines", ()), str(session.hello.get("host_name") or "")} - {""}),
         "workspaces": sorted({*old.get("workspaces", ()), session.workspace}),
+        "profile": str(campaign.profile.path),
         "seen": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     hosts[session.name] = {name: value for name, value in entry.items() if value}

@@ -152,6 +152,39 @@ class PanelScreen(Screen[None]):
 
         self.app.push_screen(StopDialog(stage), end)
 
+    def action_bench(self) -> None:
+        if self._refused("start"):
+            return
+        from eagle3_tui.screens.dialogs import StartDialog
+
+        def begin(through: str | None) -> None:
+            if through:
+                self.panel.ask(Start(through), f"starting through {through}")
+
+        self.app.push_screen(StartDialog(self.panel.picture, "bench", True), begin)
+
+    def show_log_of(self, attempt: int) -> None:
+        """Show the log of an attempt of the stage here."""
+        from eagle3_tui.going import follow
+
+        follow(self.panel, self.stage, attempt)
+
+    def action_attempts(self) -> None:
+        from eagle3_tui.going import choose_attempt
+
+        if self.stage:
+            choose_attempt(self.panel, self)
+
+    def action_older_attempt(self) -> None:
+        from eagle3_tui.going import step_attempt
+
+        step_attempt(self.panel, self, -1)
+
+    def action_newer_attempt(self) -> None:
+        from eagle3_tui.going import step_attempt
+
+        step_attempt(self.panel, self, 1)
+
     def action_kill(self) -> None:
         if self._refused("kill"):
             return
@@ -171,8 +204,17 @@ class PanelScreen(Screen[None]):
         self.app.push_screen(TypedDialog(f"Kill {stage}", words, stage), end)
 
     def action_resume(self) -> None:
-        if not self._refused("resume"):
-            self.panel.ask(Resume(self.stage), f"resuming {self.stage}")
+        stage, view = self.stage, self.panel.picture.stage(self.stage)
+        if self._refused("resume") or view is None:
+            return
+        from eagle3_tui.screens.resume import ResumeDialog
+
+        def begin(sure: bool | None) -> None:
+            if sure:
+                self.panel.ask(Resume(stage), f"resuming {stage}")
+
+        parameters = self.panel.source.parameters(stage)
+        self.app.push_screen(ResumeDialog(self.panel.picture, view, parameters), begin)
 
     def action_restart(self) -> None:
         if self._refused("restart"):

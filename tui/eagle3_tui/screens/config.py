@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from eagle3_backend.control.commands import WriteProfile
+from eagle3_backend.control.snapshot import Snapshot
 from eagle3_backend.findings import Finding, FindingError
 from eagle3_backend.pipeline.stages import STAGES
 from eagle3_tui import profileform
@@ -105,6 +106,13 @@ class ConfigScreen(TableScreen):
             if first:
                 self.query_one(TablePane).mark(first)
 
+    def show(self, snapshot: Snapshot) -> None:
+        """Another profile may have been opened; what was edited of the one before was given up then."""
+        if self._form is not None and self._form.path != self.panel.opened.profile:
+            self._form, self._texts, self._draft = None, [], ""
+            self._work(self._read)
+        super().show(snapshot)
+
     # What is seen.
 
     def _shown(self) -> list[Value]:
@@ -195,7 +203,7 @@ class ConfigScreen(TableScreen):
         told += [("was", clean(in_words(value.saved), 400))] if value.edited else []
         told += [("default", clean(in_words(field.default), 400))]
         told += [("may be", ", ".join(field.choices) or field.bound)] if field.choices or field.bound else []
-        told += [("a change", _effect(value))]
+        told += [("a change", profileform.effect(value))]
         return [*lines, *pairs_lines(told, look, width)]
 
     # Keys.
@@ -371,21 +379,3 @@ def _edits_of(form: Form) -> str:
 
 def _has(text: str, words: list[str]) -> bool:
     return all(word in text.lower() for word in words)
-
-
-def _effect(value: Value) -> str:
-    field = value.field
-    if field.path.startswith("host."):
-        return "changes where or how the work is done, not what comes out"
-    if field.stage not in STAGES:
-        return "is refused: this is no key of a profile"
-    if field.quiet and not field.path.startswith("stages.prompts"):
-        return "changes how the work is done, not what comes out"
-    reached = [name for name, stage in STAGES.items() if name == field.stage or field.stage in _reads(name)]
-    more = f" and {len(reached) - 1} stages that read it: {', '.join(reached[1:])}" if len(reached) > 1 else ""
-    return f"makes new {reached[0]}{more}"
-
-
-def _reads(name: str) -> set[str]:
-    """Every stage whose artifact decides that of ``name``."""
-    return {read for direct in STAGES[name].reads for read in (direct, *_reads(direct))}

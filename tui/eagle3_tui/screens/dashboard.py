@@ -33,7 +33,7 @@ CHART_SECONDS = 1.0
 class Dashboard(PanelScreen):
     """Hands each widget its part of the snapshot; where they stand is said by the style sheet alone."""
 
-    BINDINGS = bindings("run")
+    BINDINGS = bindings("run", "attempts")
     AUTO_FOCUS = "Pipeline"
 
     def __init__(self) -> None:
@@ -148,6 +148,10 @@ class Dashboard(PanelScreen):
         from eagle3_tui.screens.stage import StageScreen
 
         self.app.push_screen(StageScreen(self.stage, self._log))
+
+    def show_log_of(self, attempt: int) -> None:
+        self._log = self.stage
+        super().show_log_of(attempt)
 
     def action_stage_log(self) -> None:
         if self.stage:

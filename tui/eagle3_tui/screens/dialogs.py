@@ -270,8 +270,7 @@ class MessageDialog(Dialog[bool]):
         return lines
 
     def action_copy(self) -> None:
-        self.app.copy_to_clipboard("\n".join(line.plain for line in self.body()))
-        self.panel.notice("copied")
+        self.panel.copy("\n".join(line.plain for line in self.body()))
 
 
 class HostKeyDialog(Dialog[str]):

@@ -48,15 +48,28 @@ class HostsScreen(TableScreen):
         for entry in self._known:
             if entry["name"] not in linked:
                 seen = f"last seen {entry.get('seen', 'never')}"
-                rows.append(Row(entry["name"], _quiet(entry["name"], "known", seen)))
+                rows.append(Row(entry["name"], _quiet(self._number(entry["name"]), entry["name"], "known", seen)))
         shown = {row.key for row in rows}
         rows += [
-            Row(name, _quiet(name, "not used yet", "in ~/.ssh/config"))
+            Row(name, _quiet("", name, "not used yet", "in ~/.ssh/config"))
             for name in self._candidates
             if name not in shown
         ]
-        heads = ("host", "link", "clock", "disk free", "GPUs")
+        heads = (" ", "host", "link", "clock", "disk free", "GPUs")
         return Table(look.joined(["Hosts", f"{len(rows)}"]), heads, tuple(rows), self.waiting("no host yet"))
+
+    def _number(self, name: str) -> str:
+        """The key that leads to a known host."""
+        place = next((at for at, entry in enumerate(self._known, 1) if entry["name"] == name), 0)
+        return str(place) if 1 <= place <= 9 else " "
+
+    def _asked(self, name: str) -> str:
+        """What enter does on a host that is not worked on."""
+        entry = next((entry for entry in self._known if entry["name"] == name), None)
+        if entry is not None and entry.get("profile"):
+            also = f" or {self._number(name)}" if self._number(name).strip() else ""
+            return f"enter{also} opens its profile again."
+        return "enter writes a profile like the open one for this host, and opens it; its key is asked about first."
 
     def _linked(self) -> list[HostView]:
         """The host that is worked on, then the others that are watched."""
@@ -67,7 +80,8 @@ class HostsScreen(TableScreen):
         words, role = link_words(host, self.panel.monotonic(), self.panel.look)
         skew = f"{host.skew:+.1f} s" if host.skew is not None else "-"
         told = ((one, "text") for one in (skew, size(host.machine.disk_free), gpu_words(host.machine)))
-        return Row(host.name, ((host.name, "accent" if host == self._open else "text"), (words, role), *told))
+        number = (self._number(host.name), "accent")
+        return Row(host.name, (number, (host.name, "accent" if host == self._open else "text"), (words, role), *told))
 
     def _about(self, host: HostView, width: int) -> list[Text]:
         """A linked host: what answers there, and its gauges."""
@@ -87,7 +101,7 @@ class HostsScreen(TableScreen):
 
     def detail(self, key: str, width: int) -> list[Text]:
         look = self.panel.look
-        asked = "enter writes a profile like the open one for this host, and opens it; its key is asked about first."
+        asked = self._asked(key)
         linked = next((host for host in self._linked() if host.name == key), None)
         if linked is not None:
             about = self._about(linked, width)
@@ -105,7 +119,11 @@ class HostsScreen(TableScreen):
         self.panel.ask_line("host ", "", self._offer, "a host name, or a name of ~/.ssh/config")
 
     def action_open_row(self) -> None:
-        if self.marked and self.marked != self._open.name:
+        if not self.marked or self.marked == self._open.name:
+            return
+        if any(entry["name"] == self.marked and entry.get("profile") for entry in self._known):
+            self.panel.go_to_host(self.marked)
+        else:
             self._offer(self.marked)
 
     def _offer(self, name: str) -> None:
@@ -118,7 +136,10 @@ class HostsScreen(TableScreen):
 
         def go_on(sure: bool | None) -> None:
             if sure:
-                self.panel.inquire(AddHost(name, folder), self._opened, self.panel.refused_by_the_way)
+                self.panel.unless_unsaved("Another host", write)
+
+        def write() -> None:
+            self.panel.inquire(AddHost(name, folder), self._opened, self.panel.refused_by_the_way)
 
         words = (
             f"A copy of {Path(self.panel.picture.profile).name or 'the open profile'} whose host is {clean(name, 100)} "
@@ -135,5 +156,5 @@ def _words(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _quiet(name: str, link: str, last: str) -> tuple[tuple[str, str], ...]:
-    return ((name, "text"), (link, "dim"), ("-", "dim"), ("-", "dim"), (last, "dim"))
+def _quiet(number: str, name: str, link: str, last: str) -> tuple[tuple[str, str], ...]:
+    return ((number, "accent"), (name, "text"), (link, "dim"), ("-", "dim"), ("-", "dim"), (last, "dim"))

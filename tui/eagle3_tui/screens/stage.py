@@ -78,7 +78,7 @@ class Facts(Scroller):
 
 
 class StageScreen(PanelScreen):
-    BINDINGS = bindings("run", "stage")
+    BINDINGS = bindings("run", "attempts")
     AUTO_FOCUS = "Facts"
 
     def __init__(self, stage: str, log: str) -> None:
@@ -145,15 +145,10 @@ class StageScreen(PanelScreen):
         if self.is_attached:
             self.show(self.panel.picture)
 
-    def action_attempts(self) -> None:
+    def show_log_of(self, attempt: int) -> None:
         view = self.panel.picture.stage(self._stage)
-        newest = view.attempt if view is not None else 0
-        if newest < 2:
-            self.panel.notice("there is no attempt before this one" if newest else "nothing has run yet")
-            return
-        before = (self._attempt or newest) - 1
-        self._attempt = before if before >= 1 else 0
-        self.panel.ask(FollowLog(self._stage, self._attempt), f"log of attempt {self._attempt or newest} of {newest}")
+        self._attempt = 0 if view is None or attempt == view.attempt else attempt
+        super().show_log_of(attempt)
 
     def leave(self) -> None:
         self.panel.ask(FollowLog(self._log))

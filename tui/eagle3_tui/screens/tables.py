@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Container
@@ -10,6 +12,7 @@ from eagle3_backend.control.commands import Command
 from eagle3_backend.control.snapshot import Snapshot
 from eagle3_tui.bindings import bindings
 from eagle3_tui.screens.base import PanelScreen
+from eagle3_tui.text import clean
 from eagle3_tui.widgets.footer import FooterBar
 from eagle3_tui.widgets.header import HeaderBar
 from eagle3_tui.widgets.logpane import words_of
@@ -38,7 +41,7 @@ class Detail(Scroller):
 class TableScreen(PanelScreen):
     """Subclasses say what stands in the table and in the detail, what to ask control for, and how often."""
 
-    BINDINGS = bindings("rows")
+    BINDINGS = bindings("rows", "filter")
     AUTO_FOCUS = "TablePane"
     EVERY = 0.0
     """Seconds between two questions to control; 0: only when the screen is opened, and when the operator wants it."""
@@ -50,6 +53,7 @@ class TableScreen(PanelScreen):
         self._asked_at = 0.0
         self._asking = False
         self.trouble = ""
+        self._words = ""
 
     def compose(self) -> ComposeResult:
         yield HeaderBar(id="header")
@@ -117,11 +121,34 @@ class TableScreen(PanelScreen):
 
     def redraw(self) -> None:
         if self.is_attached and self.is_composed:
-            table = self.table()
+            table = self._narrowed(self.table())
             self.query_one(TablePane).show(table)
             detail = self.query_one(Detail)
             detail.display = bool(table.rows)
             detail.redraw()
+
+    def _narrowed(self, table: Table) -> Table:
+        """Only the rows that have all words of the filter."""
+        words = self._words.lower().split()
+        if not words:
+            return table
+        told = ((row, " ".join(cell for cell, _ in row.cells).lower()) for row in table.rows)
+        rows = tuple(row for row, text in told if all(word in text for word in words))
+        title = self.panel.look.joined([table.title, f"only {clean(self._words, 60)}"])
+        return replace(table, title=title, rows=rows, empty="no row has these words" if table.rows else table.empty)
+
+    def action_filter_rows(self) -> None:
+        self.panel.ask_line("/", self._words, self._set_words, "words that a row has to have; empty shows all")
+
+    def _set_words(self, text: str) -> None:
+        self._words = text.strip()
+        self.redraw()
+
+    def leave(self) -> None:
+        if self._words:
+            self._set_words("")
+        else:
+            super().leave()
 
     def on_table_pane_marked(self) -> None:
         detail = self.query_one(Detail)

@@ -298,6 +298,10 @@ class LogTail(LogPane):
         first, last = self.chosen
         return [plain(line.text) for line in self.window.lines if first <= line.offset <= last]
 
+    @property
+    def selected_text(self) -> str:
+        return "\n".join(self._chosen_lines())
+
     def text_to_copy(self) -> str:
         """The selected lines, which are let go, or those in view."""
         if self.chosen is not None:

@@ -80,7 +80,8 @@ def running(view: StageView) -> StageView:
     """The service at work."""
     shares = {"acceptance_at_1": 0.62, "acceptance_at_2": 0.41, "acceptance_at_3": 0.28}
     metrics = {"acceptance_length": 2.31, "drafts": 3120.0, "accepted": 4087.0, "tokens_per_second": 412.0,
-               "requests_running": 3.0, "requests_waiting": 0.0, **shares}  # fmt: skip
+               "requests_running": 3.0, "requests_waiting": 0.0, "log_length": 2.29, "log_windows": 70.0,
+               "log_agrees": 1.0, **shares}  # fmt: skip
     return replace(view, metrics=metrics, elapsed=723.0, heartbeat_age=1.0, fresh=False, remark="")
 
 

@@ -146,7 +146,20 @@ def acceptance_lines(view: StageView | None, look: Look, width: int) -> list[Tex
     formula = [FORMULA, *([BY_POSITION] if shares else [])]
     for words in formula:
         lines += wrapped(look, words, width, "dim")
-    return [*lines, *wrapped(look, "From the newest 5 s window in which the engine drafted.", width, "dim")]
+    lines += wrapped(look, "From the newest 5 s window in which the engine drafted.", width, "dim")
+    return [*lines, *_log_lines(metrics, look, width)]
+
+
+def _log_lines(metrics: Mapping[str, float], look: Look, width: int) -> list[Text]:
+    """The second source: what the engine's own log adds up to since its start."""
+    if "log_length" not in metrics:
+        return []
+    agrees = metrics.get("log_agrees")
+    verdict = "; these are means without counts" if agrees is None else ", and the counters agree"
+    if agrees == 0.0:
+        verdict = ", but the counters do not agree"
+    told = f"The engine's log since its start: length {metrics['log_length']:.2f} over {metrics['log_windows']:.0f} "
+    return wrapped(look, f"{told}windows{verdict}.", width, "warn" if agrees == 0.0 else "dim")
 
 
 def traffic_lines(view: StageView | None, look: Look, width: int) -> list[Text]:

@@ -18,6 +18,7 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from eagle3_backend.agent import cgroup, ending, launch, locks, processes
 from eagle3_backend.agent.detach import become_subreaper, detached
+from eagle3_backend.agent.gpu_memory import GpuMemory
 from eagle3_backend.agent.heartbeat import Heartbeat
 from eagle3_backend.agent.identity import identity_of
 from eagle3_backend.agent.journal import Journal
@@ -47,6 +48,7 @@ class Supervisor:
         self._secrets = dict(secrets)
         self._started, self._mono = time.time(), time.monotonic()
         self._oom = cgroup.oom_kills()
+        self._memory = GpuMemory([str(uuid) for uuid in self.spec.get("gpus") or ()])
         self._heartbeat = Heartbeat(directory)
         self._asked: Optional[Mapping[str, Any]] = None
         self._status: Optional[ending.Status] = None
@@ -198,6 +200,7 @@ class Supervisor:
         rung = self._ladder.rung if self._ladder and self._asked is not None else 0
         status = ending.Status(seen.code, seen.signal, seen.max_rss, self._asked, rung, max(0, kills))
         state, reason, findings = ending.judge(self.spec, status)
+        self.findings += self._memory.findings()
         locks.release(self._descriptors)
         following = self._start_next() if state is RunState.DONE else None
         self._finish(state, reason, findings, status)

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from eagle3_backend.engines.log_lines import Mask
+from eagle3_backend.engines.log_metrics import LogWindows
 from eagle3_backend.engines.plan import SERVED_NAME
 from eagle3_backend.engines.server_log import ServerLog
 from eagle3_backend.engines.taken import check_taken
@@ -60,6 +61,8 @@ class EngineProcess:
         self._weights_bytes = sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))
         self._key_file = context.run_directory / "engine.yaml"
         self.log = ServerLog(plan["engine"])
+        self.windows = LogWindows(plan["expects"].get("depth"))
+        """What the log tells of acceptance since the start."""
         self._heard = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
@@ -102,6 +105,7 @@ class EngineProcess:
     def _launch(self) -> None:
         self.port = free_port()
         self.log = ServerLog(self._plan["engine"])
+        self.windows = LogWindows(self._plan["expects"].get("depth"))
         self._heard = time.monotonic()
         cores = len(os.sched_getaffinity(0))
         values = {
@@ -149,6 +153,7 @@ class EngineProcess:
 
     def _pass_on(self, data: bytes) -> None:
         os.write(sys.stdout.fileno(), data)
+        self.windows.feed_bytes(data)
         for phase in self.log.feed_bytes(data):
             self._context.journal.note(f"Engine: {phase}")
 

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.engines.metrics import Scrape, verify_steps, window
+from eagle3_backend.engines.metrics import Drafting, Scrape, drafting, verify_steps, window
 from eagle3_backend.engines.plan import SERVED_NAME
-from eagle3_backend.findings import FindingError, error
+from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.context import StageContext, Stopped
 from eagle3_backend.stages.drafted_engine import drafted_engine
@@ -76,22 +76,91 @@ def _watch(context: StageContext, engine: EngineProcess, client: Client, before:
     """Write a window's figures to the journal every `METRIC_SECONDS`; of a row of idle windows, only the first."""
     begin = since = time.monotonic()
     idle = False
+    second_source = SecondSource(before)
     while not context.stopping:
         engine.check()
         time.sleep(POLL)
         now = time.monotonic()
         if now - since < METRIC_SECONDS:
             continue
+        windows = engine.windows.windows
+        logged = engine.windows.drafting
         try:
             after = client.scrape()
         except (OSError, RequestRefused):
             # A dying engine shows in check(); one that is merely too busy is asked again.
             continue
-        values = window(before, after, now - since).values()
+        made = window(before, after, now - since)
+        if made.reset:
+            context.report(_reset())
+        values = made.values()
         was_idle, idle = idle, not any(values.values())
-        if not (idle and was_idle):
-            context.journal.metric(round(now - begin, 1), **values)
+        told = second_source.take(windows, logged, after)
+        if told or not (idle and was_idle):
+            context.journal.metric(round(now - begin, 1), **values, **told)
+        if finding := second_source.disagreement():
+            context.report(finding)
         before, since = after, now
+
+
+class SecondSource:
+    """The acceptance that the engine logs, held against its counters: both count since its start.
+
+    What the lines add up to was true when the last one was written: no more than the counters say after it was read,
+    and no less than they said well before it.
+    """
+
+    def __init__(self, first: Scrape) -> None:
+        self._scrapes = [drafting(first)] * 2
+        self._windows = 0
+        self._wrong: Finding | None = None
+        self._told = False
+
+    def take(self, windows: int, logged: Drafting, after: Scrape) -> dict[str, float]:
+        """``windows`` and ``logged`` as they were before the page ``after`` was read; metrics where there is news."""
+        counted = drafting(after)
+        earlier, _ = self._scrapes
+        self._scrapes = [self._scrapes[1], counted]
+        if windows == self._windows or logged.length is None:
+            return {}
+        self._windows = windows
+        found = {"log_windows": float(windows), "log_length": logged.length}
+        if not (logged.exact and counted.drafts):
+            return found  # SGLang logs means, and counts no accepted tokens: there is nothing to hold against it
+        agrees = all(
+            getattr(earlier, name) <= getattr(logged, name) <= getattr(counted, name)
+            for name in ("drafted", "accepted")
+        )
+        if not agrees:
+            self._wrong = self._wrong or _disagree(logged, counted)
+        return {**found, "log_agrees": float(agrees)}
+
+    def disagreement(self) -> Finding | None:
+        """The first one, once."""
+        if self._wrong is None or self._told:
+            return None
+        self._told = True
+        return self._wrong
+
+
+def _disagree(logged: Drafting, counted: Drafting) -> Finding:
+    return warning(
+        "metrics_disagree",
+        "The engine's log and its counters tell different acceptances since its start.",
+        path="serve",
+        expected={"drafted": counted.drafted, "accepted": counted.accepted},
+        actual={"drafted": logged.drafted, "accepted": logged.accepted},
+        fix="Trust the counters; a log that lost lines, or another server's, does not add up.",
+    )
+
+
+def _reset() -> Finding:
+    return warning(
+        "counters_reset",
+        "A counter of the engine fell: one of its processes was restarted. Its figures begin anew.",
+        path="serve",
+        fix="Look in the log for what ended it.",
+    )
 
 
 def write_private(path: Path, value: Any) -> None:

@@ -38,6 +38,7 @@ def test_every_flag_and_variable_of_a_plan_has_a_reason(engine):
         ),
         drafting=True,
     )
+    whole = launch.with_profiler(whole, "/traces", 20)
     flags = [word for word in whole["argv"] if word.startswith("--")]
     assert set(whole["reasons"]) == {*flags, *whole["env"]}
     assert all(whole["reasons"].values())
@@ -101,6 +102,16 @@ def test_a_plain_drafter_is_kept_from_the_targets_quantisation_and_a_quantised_o
     flag = "--speculative-draft-model-quantization"
     assert options(drafted())[flag] == "unquant"
     assert flag not in options(launch.with_drafter(plan(), "/drafter", 3, quantised=True))
+
+
+def test_either_engine_profiles_so_many_steps_into_a_directory_and_no_stacks():
+    vllm = launch.with_profiler(drafted("vllm"), "/traces", 20)
+    config = options_of(vllm["argv"])["--profiler-config"]
+    assert (config["torch_profiler_dir"], config["max_iterations"]) == ("/traces", 20)
+    assert not config["torch_profiler_with_stack"]
+    assert launch.profile_request("vllm", "/traces", 20) == {}
+    asked = launch.profile_request("sglang", "/traces", 20)
+    assert (asked["output_dir"], asked["num_steps"], asked["with_stack"]) == ("/traces", 24, False)
 
 
 def test_adding_to_a_plan_leaves_the_plain_one_as_it_was():

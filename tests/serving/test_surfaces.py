@@ -55,6 +55,7 @@ def test_the_products_plans_pass_the_packaged_options(engine: str, version: str)
         trust_remote_code=True,
     )
     plan = launch.with_measurement(launch.with_drafter(launch.plan_server(engine, "p", wishes), "/d", 3), drafting=True)
+    plan = launch.with_profiler(plan, "/traces", 20)
     assert check_options(surface, options_of(plan["argv"])) == []
 
 

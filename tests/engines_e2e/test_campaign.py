@@ -99,6 +99,20 @@ def test_plain_torch_predicts_every_verify_step_of_the_engine(make_laptop, publi
     assert all(control["failed_as_it_must"] for control in verdict["controls"].values())
 
 
+def test_the_engines_own_profiler_tells_where_a_decode_step_goes(make_laptop, published, campaign):
+    sizes = ("trace.concurrency=4", "trace.max_new_tokens=48", "trace.steps=8", "trace.control=false")
+    ended = make_laptop(*published, *sizes).call("run", "--through", "trace", "--json", timeout=900)
+    assert ended.code == 0, ended.stderr[-4000:]
+    drafted = ended.json["result"]["drafted"]
+    print(json.dumps(drafted))
+    assert drafted["steps"] >= 4 and drafted["requests"] == 4
+    assert sum(drafted["shares"].values()) == pytest.approx(1.0, abs=1e-3)
+    assert all(drafted["shares"][name] > 0 for name in ("attention", "gemm", "drafter"))
+    assert drafted["drafter"]["told_by"] == "annotations" and drafted["unknown_share"] < 0.05
+    gains = ended.json["result"]["gains"]
+    assert gains["length"]["mean"] >= 1.0 and 0 < gains["draft_ms"]["mean"] < gains["step_ms"]["mean"]
+
+
 def test_a_second_call_does_nothing_and_gives_the_same_result(laptop, campaign):
     before = laptop.runs()
     ended = laptop.call("run", "--through", "bench", "--json")

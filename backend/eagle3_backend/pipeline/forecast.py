@@ -107,6 +107,7 @@ _DEMO_SECONDS = {
     "evaluate": (18.0, 0.0),
     "export": (4.0, 0.0),
     "bench": (2 * ENGINE_START, 1.95e-2),
+    "trace": (2 * ENGINE_START + 20.0, 0.0),
 }
 """Fixed seconds, and seconds for each unit of `work`, measured for the demo target on two cores."""
 

@@ -43,10 +43,10 @@ def prompts(count: int) -> list[Prompt]:
 
 
 def profile_server(
-    context: StageContext, model: Path, plan: Plan, directory: Path
+    context: StageContext, model: Path, plan: Plan, directory: Path, tokens: int
 ) -> tuple[list[Answer], list[Path], str]:
-    """The answers that were profiled, the traces in ``directory``, and the engine's version. Raises FindingError,
-    Stopped."""
+    """The answers of so many ``tokens`` that were profiled, the traces in ``directory``, and the engine's version.
+    Raises FindingError, Stopped."""
     parameters = context.parameters
     shape = (str(directory), parameters.steps)
     with EngineProcess(with_profiler(plan, *shape), model=str(model), context=context) as process:
@@ -61,7 +61,7 @@ def profile_server(
             asked = prompts(parameters.concurrency)
             _ask(client, asked, WARM_TOKENS, watch)
             command(process.port, process.api_key, "/start_profile", profile_request(plan["engine"], *shape))
-            answers = _ask(client, asked, parameters.max_new_tokens, watch)
+            answers = _ask(client, asked, tokens, watch)
             if plan["engine"] == "vllm":
                 # SGLang stops by itself, and refuses to stop once more.
                 command(process.port, process.api_key, "/stop_profile", {}, WRITE_SECONDS)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_backend.engines.answers import Answer
-from eagle3_backend.engines.launch import with_measurement
+from eagle3_backend.engines.launch import PROFILE_DELAY, with_measurement
 from eagle3_backend.engines.plan import Plan
 from eagle3_backend.engines.traces.gains import Profiled, gains
 from eagle3_backend.engines.traces.reduction import Timeline, timelines
@@ -33,6 +33,8 @@ to the folder for temporary files."""
 UNPACKED = 15
 FLOOR = 1 << 30
 """Bytes that are left free."""
+SPARE_TOKENS = 8
+"""Tokens that are asked for beyond the profiled steps, so that all requests are in flight to the last of these."""
 NAMES = 12
 """Names that the summary lists."""
 
@@ -60,11 +62,14 @@ def run(context: StageContext) -> None:
     model = Path(facts["model"])
     plan = drafted_engine(context)
     _check_disk(context)
-    drafted = _profiled(context, model, with_measurement(plan, drafting=True), "drafted")
+    tokens = parameters.max_new_tokens
+    drafted = _profiled(context, model, with_measurement(plan, drafting=True), "drafted", tokens)
     plain = None
     if parameters.control:
         plan = with_measurement(context.spec["engine"], drafting=False)
-        plain = _profiled(context, model, plan, "plain")
+        # A step gives one token here: no more are asked for than are profiled.
+        enough = PROFILE_DELAY + parameters.steps + SPARE_TOKENS
+        plain = _profiled(context, model, plan, "plain", min(tokens, enough))
     summary = _summary(context, drafted, plain)
     write_json(context.output / "trace.json", summary)
     context.finish({**summary, **_in_short(summary)})
@@ -78,11 +83,11 @@ def _check_disk(context: StageContext) -> None:
     check_forecast(Path(tempfile.gettempdir()), packed * UNPACKED, FLOOR)
 
 
-def _profiled(context: StageContext, model: Path, plan: Plan, name: str) -> _Server:
+def _profiled(context: StageContext, model: Path, plan: Plan, name: str, tokens: int) -> _Server:
     """One server profiled and its traces reduced. Raises FindingError, Stopped."""
     directory = context.output / "traces" / name
     directory.mkdir(parents=True)
-    answers, files, version = profile_server(context, model, plan, directory)
+    answers, files, version = profile_server(context, model, plan, directory, tokens)
     ranks: list[Timeline] = []
     problems: list[FindingError] = []
     for path in files:

@@ -52,6 +52,7 @@ RECORDED = {
         "store_kv_cache_kernel",
         "vllm::unified_attention_with_output",
         "_C::cpu_attention_with_kv_cache",
+        "_C::get_scheduler_metadata",
         "aten::scaled_dot_product_attention",
     ],
     "moe": [

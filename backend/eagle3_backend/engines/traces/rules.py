@@ -46,7 +46,7 @@ _RULES: Tuple[Tuple[str, str], ...] = (
         r"cutlass_mla|decode_attention|extend_attention|prefill_attention|_fwd_(?:grouped_)?kernel|"
         r"merge_attn_states|merge_?states?(?:kernel|_)|reshape_and_cache|concat_and_cache|gather_cache|cp_gather|"
         r"kv_?cache|set_kv_buffer|set_mla_kv|cascade|xqa|kernel_mha|mha_fwd|scaled_dot_product|sdpa|sparse_attn|"
-        r"indexer|mqa_logits|attn_fwd|attn_decode|splitkv|kernel_unified|ragged_attention",
+        r"indexer|mqa_logits|attn_fwd|attn_decode|splitkv|kernel_unified|ragged_attention|scheduler_metadata",
     ),
     (
         "moe",

@@ -39,7 +39,7 @@ async def draw(name: str) -> str:
     scene, keys, light = PICTURES[name]
     now = [1000.0]
     source = MockSource(scene, clock=lambda: now[0], wall=lambda: NOON)
-    panel = Panel(source, Path("local.toml"), wall=lambda: NOON, monotonic=lambda: now[0], bell=False)
+    panel = Panel(source, Path("local.toml"), wall=lambda: NOON, monotonic=lambda: now[0])
     async with panel.run_test(size=SIZE) as pilot:
         await _settled(panel, now)
         if light:

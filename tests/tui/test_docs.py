@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import re
 import tomllib
@@ -42,6 +43,30 @@ def test_generated_parts_are_those_of_the_code(file, mark, make):
     if os.environ.get("EAGLE3_WRITE_DOCS"):
         path.write_text(wanted, encoding="utf-8")
     assert path.read_text(encoding="utf-8") == wanted
+
+
+@pytest.fixture
+def screenshots(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    spec = importlib.util.spec_from_file_location("screenshots", REPOSITORY / "docs" / "screenshots.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_picture_is_drawn_by_the_script_and_shown_in_the_documentation(screenshots):
+    kept = {path.stem for path in (REPOSITORY / "docs" / "pictures").glob("*.svg")}
+    pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")]
+    shown = {name for page in pages for name in re.findall(r"pictures/([\w-]+)\.svg", page.read_text(encoding="utf-8"))}
+    assert kept == shown == set(screenshots.PICTURES)
+
+
+async def test_a_picture_is_the_same_each_time_and_needs_nothing_from_elsewhere(screenshots):
+    drawn = await screenshots.draw("first-run")
+    assert drawn == await screenshots.draw("first-run")
+    assert re.findall(r"https?://[^\"]+", drawn) == ["http://www.w3.org/2000/svg"] and len(drawn) < 100_000
+    words = re.sub(r"<[^>]+>|&#160;", " ", drawn)
+    assert "trains" in words and "First" in words
 
 
 def test_every_runtime_dependency_is_explained_with_its_pin():

@@ -64,9 +64,11 @@ class Named(MockSource):
         gpus = tuple(replace(gpu, name=text) for gpu in shown.host.machine.gpus)
         host = replace(shown.host, name=text, agent=text, problem=finding,
                        machine=replace(shown.host.machine, gpus=gpus))  # fmt: skip
+        others = (host, replace(host, name=f"{text}2"), replace(host, name=f"{text}3", problem=None))
         series = {text: ((0.0, 1.0), (1.0, 2.0)), f"{text}_0": ((0.0, 1.0),), **shown.series}
-        return replace(shown, campaign=text, profile=text, workspace=text, host=host, stages=stages, series=series,
-                       events=(event, event), log=replace(shown.log, stage=text), findings=(finding,))  # fmt: skip
+        return replace(shown, campaign=text, profile=text, workspace=text, host=host, others=others, stages=stages,
+                       series=series, events=(event, event), log=replace(shown.log, stage=text),
+                       findings=(finding,))  # fmt: skip
 
 
 def check_whole(panel) -> None:
@@ -77,7 +79,7 @@ def check_whole(panel) -> None:
             assert not [character for character in segment.text if ord(character) < 32 or 127 <= ord(character) < 160]
 
 
-SCREENS = ["enter", "z", "t", "m", "e", "o", "doctor", "v", "B", "question_mark"]
+SCREENS = ["enter", "z", "t", "m", "e", "o", "doctor", "v", "B", "W", "question_mark"]
 DIALOGS = ["s", "x", "R", "d", "ctrl+p", "colon", "key", "message", "typed", "refused"]
 
 

@@ -4,7 +4,7 @@ Token ids are the bytes of the text. `WAYS` (words with commas) changes its ways
 `worker` ends at the third answer, `silent` never says that it is ready, `stubborn` ignores SIGTERM and has a child that
 does too, `taken` reports a taken port, `noise` prints bytes that are no text and a very long line, `cut` cuts answers
 off, `empty` answers nothing, `think` reasons in a field of its own, `slow` takes its time, `zero` captures zeros,
-`tell` prints its key.
+`tell` prints its key, `foreign` serves another model.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def chat(request: dict) -> dict:
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.send(200, {"data": [{"id": "target"}]})
+        self.send(200, {"data": [{"id": "theirs" if "foreign" in WAYS else "target"}]})
 
     def do_POST(self) -> None:
         global asked

@@ -61,6 +61,16 @@ def test_a_port_that_is_taken_is_tried_again_with_others_and_then_told(engine, a
     assert len(starts) == engine_process.PORT_TRIES
 
 
+def test_a_server_that_answers_for_another_model_is_never_ready_and_another_port_is_tried(engine, attempt):
+    context = attempt("generate")
+    with pytest.raises(FindingError) as raised, engine("foreign", context):
+        pass
+    finding = raised.value.findings[0]
+    assert (finding.code, finding.expected, finding.actual) == ("port_in_use", "target", ["theirs"])
+    starts = [line["text"] for line in context.lines("note") if line["text"].startswith("Starting the engine")]
+    assert len(starts) == engine_process.PORT_TRIES
+
+
 def test_a_worker_that_dies_while_serving_is_noticed(engine):
     with engine("worker") as running:
         for _ in range(2):

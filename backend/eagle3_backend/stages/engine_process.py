@@ -29,7 +29,7 @@ from eagle3_backend.engines.log_metrics import LogWindows
 from eagle3_backend.engines.plan import SERVED_NAME
 from eagle3_backend.engines.server_log import ServerLog
 from eagle3_backend.engines.taken import check_taken
-from eagle3_backend.findings import FindingError, error, warning
+from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.engine_http import RequestRefused, request
 
@@ -64,6 +64,7 @@ class EngineProcess:
         self.windows = LogWindows(plan["expects"].get("depth"))
         """What the log tells of acceptance since the start."""
         self._heard = time.monotonic()
+        self._foreign: Finding | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
 
@@ -78,7 +79,7 @@ class EngineProcess:
                     self._context.journal.note(f"Engine ready on port {self.port} after {self.start_seconds:.0f} s")
                     return self
                 self._end()
-            raise FindingError(self.log.finding())
+            raise FindingError(self._foreign or self.log.finding())
         except BaseException:
             self._end()
             raise
@@ -106,6 +107,7 @@ class EngineProcess:
         self.port = free_port()
         self.log = ServerLog(self._plan["engine"])
         self.windows = LogWindows(self._plan["expects"].get("depth"))
+        self._foreign = None
         self._heard = time.monotonic()
         cores = len(os.sched_getaffinity(0))
         values = {
@@ -178,6 +180,8 @@ class EngineProcess:
                 raise FindingError(finding)
             if self.log.ready_marker and self._answers():
                 return True
+            if self._foreign is not None:
+                return False
             if self.log.phase != reported:
                 # Slow is no hang: a phase has the time that it takes, and loading that of its bytes. Nothing is ended.
                 found = self.log.diagnose(silence=time.monotonic() - self._heard, weights_bytes=self._weights_bytes)
@@ -188,10 +192,9 @@ class EngineProcess:
 
     def _answers(self) -> bool:
         """Our own server lists our model and ends a real completion: a foreign one on the port would do neither."""
+        if not self._is_ours():
+            return False
         try:
-            models = request(self.port, self.api_key, "GET", "/v1/models", timeout=30)
-            if SERVED_NAME not in [entry["id"] for entry in models["data"]]:
-                return False
             body = {
                 "model": SERVED_NAME,
                 "messages": [{"role": "user", "content": "Count from one to twenty."}],
@@ -213,6 +216,31 @@ class EngineProcess:
                 )
             ) from problem
         return int(answer["usage"]["completion_tokens"]) >= 8
+
+    def _is_ours(self) -> bool:
+        """Whether who answers takes our key and lists our model; somebody else is kept as a finding."""
+        try:
+            listed = request(self.port, self.api_key, "GET", "/v1/models", timeout=30)
+            names = [entry["id"] for entry in listed["data"]]
+        except OSError:
+            return False
+        except RequestRefused as problem:
+            if problem.status >= 500:
+                return False  # ours, and not there yet
+            names = [str(problem)]
+        except (ValueError, KeyError, TypeError) as problem:
+            names = [repr(problem)]
+        self._foreign = None
+        if SERVED_NAME not in names:
+            self._foreign = error(
+                "port_in_use",
+                f"Another server answers on port {self.port}: it serves {names}, not '{SERVED_NAME}'.",
+                path="--port",
+                expected=SERVED_NAME,
+                actual=names,
+                fix="End that server; it took the port between our choice and the engine's own start.",
+            )
+        return self._foreign is None
 
     def _end(self) -> None:
         """TERM to the group, wait, KILL; then the session must be empty and the port free."""

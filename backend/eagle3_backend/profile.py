@@ -219,7 +219,8 @@ def _out_of_range(parameters: StageParameters, prefix: str) -> list[Finding]:
     found = _managed_options(getattr(parameters, "options", {}), prefix)
     for entry in fields(parameters):
         name, value = entry.name, getattr(parameters, entry.name)
-        if name in AT_LEAST and value < AT_LEAST[name]:
+        smallest = min(value, default=math.inf) if isinstance(value, tuple) and name in AT_LEAST else value
+        if name in AT_LEAST and smallest < AT_LEAST[name]:
             expected: str | list[str] = f">= {AT_LEAST[name]:g}"
         elif name in ABOVE_ZERO and not value > 0:
             expected = "> 0"

@@ -59,6 +59,8 @@ def test_only_stages_with_an_engine_get_its_plan_for_their_own_shape():
     assert argv[argv.index("--dtype") + 1] == "float16" and argv[argv.index("--max-num-seqs") + 1] == "5"
     extract = specs["extract"]["engine"]["argv"]
     assert extract[extract.index("--max-model-len") + 1] == "512" and extract[extract.index("--dtype") + 1] == "float16"
+    busy = chain(BUILT, bench={"concurrencies": (4, 64)})["bench"]["engine"]["argv"]
+    assert busy[busy.index("--max-num-seqs") + 1] == "64"
     bench = specs["bench"]["engine"]["argv"]
     assert bench[bench.index("--max-model-len") + 1] == "777" and "{port}" in bench
 

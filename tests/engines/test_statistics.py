@@ -4,7 +4,13 @@ import random
 
 import pytest
 
-from eagle3_backend.engines.statistics import acceptance_interval, bootstrap, repeated_share, speed_ratio_interval
+from eagle3_backend.engines.statistics import (
+    acceptance_interval,
+    bootstrap,
+    percentile_intervals,
+    repeated_share,
+    speed_ratio_interval,
+)
 
 
 def test_the_mean_is_that_of_the_pooled_counts_and_not_of_the_prompts() -> None:
@@ -56,3 +62,27 @@ def test_a_loop_repeats_its_4grams_and_fresh_text_does_not() -> None:
     assert repeated_share(range(64)) == 0.0
     assert repeated_share([1, 2, 3] * 20) > 0.9
     assert repeated_share([1, 2]) == 0.0
+
+
+def test_a_percentile_is_a_value_that_was_seen_and_its_interval_encloses_it() -> None:
+    groups = [[float(10 * number + place) for place in range(10)] for number in range(10)]
+    median, last = percentile_intervals(groups, (0.5, 0.99), 200, 1)
+    assert (median.mean, last.mean) == (49.0, 98.0)
+    assert median.low <= 49.0 <= median.high and median.low < median.high
+    assert median.prompts == 10
+
+
+def test_a_percentile_beyond_the_values_is_the_largest_one() -> None:
+    (last,) = percentile_intervals([[1.0], [5.0], [3.0]], (0.99,), 100, 1)
+    assert last.mean == 5.0
+
+
+def test_values_of_one_prompt_are_drawn_together() -> None:
+    """Many values of two prompts are evidence of two prompts: the interval spans both."""
+    (median,) = percentile_intervals([[1.0] * 500, [2.0] * 500], (0.5,), 200, 1)
+    assert (median.low, median.high) == (1.0, 2.0)
+
+
+def test_without_values_there_is_no_percentile() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        percentile_intervals([[], []], (0.5,), 10, 1)

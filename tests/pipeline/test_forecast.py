@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import asdict
+
+import pytest
+
 from eagle3_backend.pipeline.environments import SETS
 from eagle3_backend.pipeline.forecast import (
     DEMO_SHAPE,
@@ -7,17 +11,19 @@ from eagle3_backend.pipeline.forecast import (
     Amounts,
     History,
     Shape,
+    bench_starts,
     disk_findings,
     forecast,
     mount_of,
     store_bytes,
 )
+from eagle3_backend.pipeline.parameters import BenchParameters
 
 PARAMETERS = {
     "target": {"model": "demo:smollm2-135m"},
     "generate": {"max_new_tokens": 100, "capture": True},
     "train": {"epochs": 6},
-    "bench": {"in_domain": 48, "published": 120, "max_new_tokens": 64},
+    "bench": asdict(BenchParameters()),
 }
 AMOUNTS = Amounts(turns=10, characters=4000)
 
@@ -48,13 +54,26 @@ def test_an_earlier_run_of_this_host_is_scaled_by_the_work():
 
 
 def test_engine_starts_do_not_shrink_with_the_work():
-    few = {**PARAMETERS, "bench": {"in_domain": 1, "published": 1, "max_new_tokens": 1}}
+    few = {**PARAMETERS, "bench": asdict(BenchParameters(in_domain=1, published=1, max_new_tokens=1))}
     generate, bench = forecast(["generate", "bench"], few, Amounts(1, 4), DEMO_SHAPE, {}, 0).stages
     assert ENGINE_START < generate.seconds < ENGINE_START + 1
     assert 2 * ENGINE_START < bench.seconds < 2 * ENGINE_START + 1
     earlier = {"bench": History(seconds=80, work=2000)}
     (bench,) = forecast(["bench"], few, AMOUNTS, DEMO_SHAPE, earlier, 0).stages
     assert bench.seconds >= 80 / 2
+
+
+def test_a_sweep_costs_an_engine_start_for_each_further_depth_and_way_and_its_answers():
+    def seconds(**values):
+        parameters = {**PARAMETERS, "bench": asdict(BenchParameters(**values))}
+        return forecast(["bench"], parameters, AMOUNTS, DEMO_SHAPE, {}, 0).seconds
+
+    assert bench_starts(asdict(BenchParameters())) == 2
+    assert bench_starts(asdict(BenchParameters(depths=(1, 3, 5), against=("ngram",)))) == 5
+    plain, untimed = seconds(), seconds(speed_prompts=0, depths=(1,))
+    assert untimed - seconds(speed_prompts=0) == pytest.approx(ENGINE_START, rel=0.01)
+    assert seconds(depths=(1,)) > untimed + ENGINE_START / 2
+    assert seconds(concurrencies=(1,)) == plain < seconds(concurrencies=(8,)) < seconds(concurrencies=(32,))
 
 
 def test_setup_costs_what_it_has_to_build_and_nothing_for_what_is_there():

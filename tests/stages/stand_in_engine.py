@@ -4,7 +4,8 @@ An answer is made of the prompt's letters, so it is the same with and without a 
 `STAND_IN_DEATH` ends it at that request, `STAND_IN_NO_DRAFTS` lets it never draft, `STAND_IN_SECONDS` slows answers,
 `STAND_IN_CUT` breaks a stream off, `STAND_IN_TOOK` is the method, depth and aux layers that it says it took,
 `STAND_IN_STRANGER` (a request's number) lets another client be served beside that request, `STAND_IN_UNTRACED` lets it
-write no trace when it is profiled, `STAND_IN_TORN` half of one.
+write no trace when it is profiled, `STAND_IN_TORN` half of one, `STAND_IN_WAY_DEATH` is a method whose server dies at
+its third request, `STAND_IN_RAW_ALIKE` lets raw text be drafted as well as chats.
 """
 
 from __future__ import annotations
@@ -52,13 +53,16 @@ def page() -> str:
     return "\n".join([*lines, total, ""])
 
 
-def answer(text: str, length: int) -> dict[str, object]:
+def answer(text: str, length: int, *, raw: bool = False) -> dict[str, object]:
     global asked, generated
     tokens = [(ord(text[place % len(text)]) * 31 + place * place) % 997 for place in range(length)]
     steps = [token % (depth + 1) for token in tokens[: length // 2]] if drafts else []
+    if raw and "STAND_IN_RAW_ALIKE" not in os.environ:
+        steps = [0] * len(steps)
     with lock:
         asked += 1
-        if str(asked) == os.environ.get("STAND_IN_DEATH"):
+        dying = asked == 3 and depth and options.speculative_config["method"] == os.environ.get("STAND_IN_WAY_DEATH")
+        if dying or str(asked) == os.environ.get("STAND_IN_DEATH"):
             print("ERROR 11-29 17:00:00 [core.py:1] RuntimeError: stand-in died unexpectedly", flush=True)
             os._exit(1)
         times = 2 if str(asked) == os.environ.get("STAND_IN_STRANGER") else 1
@@ -67,7 +71,14 @@ def answer(text: str, length: int) -> dict[str, object]:
     time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
     return {
         "prompt_token_ids": [1, 2, 3],
-        "choices": [{"message": {"content": text[::-1]}, "token_ids": tokens, "finish_reason": "length"}],
+        "choices": [
+            {
+                "message": {"content": text[::-1]},
+                "text": text[::-1],
+                "token_ids": tokens,
+                "finish_reason": "length",
+            }
+        ],
         "usage": {"completion_tokens": length},
         "metrics": {"speculative_decoding": {"per_step_accepted": steps}} if steps and told else None,
     }
@@ -92,6 +103,16 @@ def trace() -> bytes:
     return content[: len(content) // 2] if "STAND_IN_TORN" in os.environ else content
 
 
+def events(whole: dict[str, object]) -> list[dict[str, object]]:
+    """An answer as vLLM streams it: the prompt's ids first, tokens two at a time, usage and drafting last."""
+    choice = whole["choices"][0]
+    told = [{"prompt_token_ids": whole["prompt_token_ids"], "choices": [{"delta": {"role": "assistant"}}]}]
+    for start in range(0, len(choice["token_ids"]), 2):
+        told.append({"choices": [{"delta": {"content": "ab"}, "token_ids": choice["token_ids"][start : start + 2]}]})
+    told.append({"choices": [{"delta": {}, "finish_reason": choice["finish_reason"]}]})
+    return [*told, {"choices": [], "usage": whole["usage"], "metrics": whole["metrics"]}]
+
+
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         pages = {
@@ -107,21 +128,28 @@ class Handler(BaseHTTPRequestHandler):
             Path(options.profiler_config["torch_profiler_dir"], "rank0.pt.trace.json.gz").write_bytes(trace())
         if self.path in ("/start_profile", "/stop_profile"):
             return self.send(200 if options.profiler_config else 404, "")
-        text = request["messages"][0]["content"]
+        raw = self.path == "/v1/completions"
+        text = request["prompt"] if raw else request["messages"][0]["content"]
         if self.headers["Authorization"] != f"Bearer {os.environ['VLLM_API_KEY']}":
             self.send(401, '{"error": "Unauthorized"}')
         elif len(text) > 1000:
             self.send(400, '{"error": {"message": "maximum context length exceeded"}}')
         elif request.get("stream"):
-            self.stream(answer(text, request["max_tokens"]))
+            self.stream(answer(text, request["max_tokens"]), told=request.get("return_token_ids"))
         else:
-            self.send(200, json.dumps(answer(text, request["max_tokens"])))
+            self.send(200, json.dumps(answer(text, request["max_tokens"], raw=raw)))
 
-    def stream(self, whole: dict) -> None:
-        """The answer letter by letter, each as slow as `STAND_IN_SECONDS`; cut off behind `STAND_IN_CUT` letters."""
+    def stream(self, whole: dict, told: bool) -> None:
+        """The answer letter by letter, each as slow as `STAND_IN_SECONDS`, cut off behind `STAND_IN_CUT` letters; or with
+        its token ids, where they are to be ``told``."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
+        if told:
+            for event in events(whole):
+                self.event(event)
+            self.wfile.write(b"data: [DONE]\n\n")
+            return
         letters = whole["choices"][0]["message"]["content"]
         for place, letter in enumerate(letters):
             if str(place) == os.environ.get("STAND_IN_CUT"):
@@ -145,9 +173,14 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-server = ThreadingHTTPServer(("127.0.0.1", options.port), Handler)
+class Server(ThreadingHTTPServer):
+    request_queue_size = 64
+
+
+server = Server(("127.0.0.1", options.port), Handler)
 if options.speculative_config:
-    method, taken, layers = os.environ.get("STAND_IN_TOOK", f"eagle3 {depth} 2,6,9").split()
+    told_method = options.speculative_config["method"]
+    method, taken, layers = os.environ.get("STAND_IN_TOOK", f"{told_method} {depth} 2,6,9").split()
     print(
         f"INFO 11-29 17:00:00 [core.py:1] Initializing a V1 LLM engine (v0.32.0) with config: speculative_config="
         f"SpeculativeConfig(method='{method}', model='/d', num_spec_tokens={taken}), tokenizer='t'\n"

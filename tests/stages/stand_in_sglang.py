@@ -59,10 +59,12 @@ def server_info() -> str:
     return json.dumps(told)
 
 
-def answer(text: str, length: int) -> dict[str, object]:
+def answer(text: str, length: int, *, raw: bool = False) -> dict[str, object]:
     global generated, served
     tokens = [(ord(text[place % len(text)]) * 31 + place * place) % 997 for place in range(length)]
     steps = [token % (depth + 1) for token in tokens[: length // 2]] if depth else []
+    if raw:
+        steps = [0] * len(steps)
     meta: dict[str, object] = {"completion_tokens": length}
     if steps:
         meta |= {"spec_verify_ct": len(steps), "spec_num_correct_drafts": sum(steps)}
@@ -74,6 +76,9 @@ def answer(text: str, length: int) -> dict[str, object]:
         accepted_steps.extend(steps * times)
         generated += length * times
         served += times
+    if raw:
+        meta["finish_reason"] = {"type": "length"}
+        return {"text": text[::-1], "output_ids": tokens, "meta_info": meta}
     choice = {
         "message": {"content": text[::-1]},
         "finish_reason": "length",
@@ -113,6 +118,10 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/start_profile":
             Path(request["output_dir"], "1.0-TP-0.trace.json").write_text(trace(request["num_steps"]))
             self.send(200, "Start profiling.")
+            return
+        if self.path == "/generate":
+            found = answer(request["text"], request["sampling_params"]["max_new_tokens"], raw=True)
+            self.send(200, json.dumps(found))
             return
         found = answer(request["messages"][0]["content"], request["max_tokens"])
         if not request.get("return_meta_info"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -147,7 +148,14 @@ def living(pids: list[int]) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-SMALL = {"max_new_tokens": 24, "speed_prompts": 4, "lossless_prompts": 6, "bootstrap": 100, "concurrency": 4}
+SMALL = {
+    "max_new_tokens": 24,
+    "speed_prompts": 4,
+    "lossless_prompts": 6,
+    "bootstrap": 100,
+    "concurrency": 4,
+    "raw_prompts": 4,
+}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -171,6 +179,94 @@ def test_a_bench_tells_acceptance_speed_and_losslessness_from_two_engine_starts(
     assert living(bench.engine_pids()) == []
 
 
+SWEEP = {**SMALL, "depths": (1,), "concurrencies": (2,), "speed_prompts": 3}
+
+
+def rows(summary: dict[str, Any], *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.get(name) for name in names) for row in summary["cells"]]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_sweep_measures_each_depth_and_way_at_each_load_with_one_engine_start_each(
+    campaign: Campaign, device: str
+) -> None:
+    other = campaign.directory / "published-drafter"
+    shutil.copytree(campaign.directory / "drafter/flat", other)
+    bench = campaign.start("bench", device, **SWEEP, against=("ngram", "mtp", str(other)))
+    assert bench.end() == 0
+    summary = bench.summary
+    assert summary["engine_starts"] == 1 + 2 + 2
+    assert bench.codes() == ["own_head_missing"]
+    ways = [("none", 0), ("mine", 3), ("mine", 1), ("ngram", 3), ("published-drafter", 3)]
+    assert rows(summary, "way", "depth", "concurrency") == [(*way, load) for load in (1, 2) for way in ways]
+    for row in summary["cells"]:
+        assert row["prompts"] == (3 if row["concurrency"] == 1 else 4)
+        for name in ("first_token_ms", "gap_ms"):
+            assert 0 <= row[name]["p50"]["low"] <= row[name]["p50"]["mean"] <= row[name]["p99"]["mean"]
+        assert 0 < row["in_flight"] <= row["concurrency"]
+        if row["way"] != "none":
+            assert row["speedup"]["low"] <= row["speedup"]["mean"] <= row["speedup"]["high"]
+            assert row["acceptance_length"]["steps"] == 12 * row["prompts"] and row["rounds_left_out"] == 0
+    assert [entry["concurrency"] for entry in summary["recommended_by_concurrency"]] == [1, 2]
+    assert [entry["concurrency"] for entry in summary["drafter_needed"]] == [1, 2]
+    last = bench.lines("progress")[-1]
+    assert last["done"] == last["total"]
+    assert living(bench.engine_pids()) == []
+
+
+def test_a_way_whose_engine_dies_is_told_and_the_rest_stays(campaign: Campaign) -> None:
+    bench = campaign.start("bench", env={"STAND_IN_WAY_DEATH": "ngram"}, **SWEEP, against=("ngram",))
+    assert bench.end() == 0
+    assert bench.codes() == ["bench_way_lost"]
+    (lost,) = bench.summary["ways_lost"]
+    assert (lost["way"], lost["depth"], lost["loads_kept"]) == ("ngram", 3, 0)
+    assert {row[0] for row in rows(bench.summary, "way")} == {"none", "mine"}
+    assert bench.summary["recommended_by_concurrency"]
+
+
+def test_another_drafter_that_cannot_be_read_is_refused_before_an_engine_starts(campaign: Campaign) -> None:
+    bench = campaign.start("bench", **SWEEP, against=("ngram", str(campaign.directory / "nowhere")))
+    assert bench.end() == 1
+    assert bench.codes() == ["drafter_missing"] and bench.engine_pids() == []
+
+
+def test_a_round_in_which_others_were_served_is_left_out_of_the_speeds_and_told(campaign: Campaign) -> None:
+    # Its first request is the one that proves it ready; the second and third are timed.
+    bench = campaign.start("bench", env={"STAND_IN_STRANGER": "3"}, **SMALL)
+    assert bench.end() == 0
+    assert bench.codes() == ["bench_other_traffic"]
+    assert bench.summary["speedup_c1"]["prompts"] == 3
+    assert rows(bench.summary, "rounds_left_out") == [(None,), (1,)]
+
+
+def test_more_requests_in_flight_than_there_are_prompts_is_told(campaign: Campaign) -> None:
+    bench = campaign.start("bench", **{**SMALL, "concurrencies": (40,)})
+    assert bench.end() == 0
+    assert bench.codes() == ["concurrency_not_reached"]
+    assert rows(bench.summary, "concurrency", "prompts")[-1] == (40, 14)
+
+
+def test_raw_text_has_to_be_drafted_worse_than_chats(campaign: Campaign) -> None:
+    bench = campaign.start("bench", **SMALL)
+    assert bench.end() == 0
+    control = bench.summary["controls"]["raw_text"]
+    assert control["raw"] == 1.0 < control["chat"] and control["failed_as_it_must"] is True
+    alike = campaign.start("bench", env={"STAND_IN_RAW_ALIKE": "1"}, **SMALL)
+    assert alike.end() == 0
+    assert alike.summary["controls"]["raw_text"]["failed_as_it_must"] is False
+    assert alike.codes() == ["control_did_not_fail"]
+
+
+def test_the_recipe_names_everything_that_has_to_be_equal(campaign: Campaign) -> None:
+    bench = campaign.start("bench", **SWEEP)
+    assert bench.end() == 0
+    recipe = bench.summary["recipe"]
+    assert recipe["engine_version"] == "stand-in" and recipe["template_hash"] == "t"
+    assert (recipe["quantisation"], recipe["kv_cache_dtype"], recipe["dtype"]) == ("none", "auto", "float32")
+    assert (recipe["depths"], recipe["concurrencies"]) == ([1, 3], [1, 2])
+    assert len(recipe["prompt_set_hash"]) == 16 and recipe["timed_answers"] == "streamed"
+
+
 SGLANG = {**SMALL, "engine": "sglang"}
 
 
@@ -189,6 +285,8 @@ def test_sglang_is_measured_by_what_its_answers_tell_and_its_own_steps_agree(cam
     assert (summary["lossless_equal"], summary["lossless_total"]) == (6, 6)
     rows = json.loads((bench.output / "bench.json").read_text())["answers"]
     assert {(len(row["tokens"]), len(row["accepted"])) for row in rows} == {(24, 0)}
+    assert summary["controls"]["raw_text"]["failed_as_it_must"] is True
+    assert summary["cells"][1]["speedup"]["prompts"] == 4 and summary["cells"][1]["first_token_ms"] is None
 
 
 def test_both_engines_tell_the_same_of_the_same_answers(campaign: Campaign) -> None:
@@ -211,7 +309,8 @@ def test_an_older_sglang_tells_no_acceptance_by_position(campaign: Campaign) -> 
 def test_steps_that_sglang_made_for_others_are_told(campaign: Campaign) -> None:
     bench = campaign.start("bench", "cuda", env={"STAND_IN_STRANGER": "1"}, **SGLANG)
     assert bench.end() == 0
-    assert set(bench.codes()) == {"metrics_disagree"}
+    assert set(bench.codes()) == {"metrics_disagree", "bench_other_traffic"}
+    assert bench.summary["speedup_c1"] is None
 
 
 def test_sglang_serves_with_its_key_in_a_file_that_goes_with_it(campaign: Campaign) -> None:
@@ -230,7 +329,7 @@ def test_the_journal_shows_progress_to_the_end_and_the_running_acceptance(campai
     bench = campaign.start("bench", **SMALL)
     assert bench.end() == 0
     last = bench.lines("progress")[-1]
-    assert last["done"] == last["total"] == 2 * 4 + 2 + 6 + 8
+    assert last["done"] == last["total"] == 2 * 4 + 2 + 6 + 8 + 4
     figures = [line["values"] for line in bench.lines("metric") if "acceptance_length/published" in line["values"]]
     measured = bench.summary["acceptance_length"]["published"]["mean"]
     assert figures[-1]["acceptance_length"] == pytest.approx(measured, abs=1e-3)

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from eagle3_backend.engines.answers import Answer, Prompt, Refusal, Steps, ask_all
-from eagle3_backend.stages.bench_client import Client
+from eagle3_backend.stages.bench_client import Client, or_refusal
 from eagle3_backend.stages.engine_http import RequestRefused
 
 PAGE = 'vllm:spec_decode_num_drafts_total{engine="0"} 4.0\n'
@@ -69,7 +69,7 @@ def client() -> Iterator[Client]:
 
 
 def chat(client: Client) -> Callable[[Prompt], Answer | Refusal]:
-    return partial(client.chat_or_refusal, max_new_tokens=4)
+    return partial(or_refusal, client.chat, max_new_tokens=4)
 
 
 def prompts(*texts: str) -> list[Prompt]:

@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 
 from eagle3_backend.engines.answers import Answer, Prompt, Steps
+from eagle3_backend.engines.cells import Pair
 from eagle3_backend.engines.measured import Measured, acceptance, findings_of
 from eagle3_backend.engines.metrics import Drafting
 from eagle3_backend.engines.statistics import Interval
-from eagle3_backend.stages.bench_report import Pair, StepCost, by_depth, lossless, recommend, speed
+from eagle3_backend.stages.bench_report import StepCost, by_depth, lossless, recommend, speed
 
 
 def answer(name: str, tokens: list[int], seconds: float = 1.0, accepted: tuple[int, ...] = ()) -> Answer:

@@ -81,7 +81,7 @@ def engine_of(
         device=device,
         dtype=shape.dtype,
         context=shape.context,
-        concurrency=int(own.get("concurrency", 32)),
+        concurrency=max([int(own.get("concurrency", 32)), *own.get("concurrencies", ())]),
         tensor_parallel=own["tensor_parallel"],
         expert_parallel=own["expert_parallel"],
         pcie_only=pcie_only,

@@ -73,7 +73,8 @@ def _product(pair: Tuple[int, int]) -> int:
 @dataclass(frozen=True)
 class Answer:
     """What came back for a prompt: token ids as the engine saw them (empty where it does not tell), wall seconds of the
-    whole request, its verify steps (none without a drafter), and the number of generated tokens."""
+    whole request, its verify steps (none without a drafter), and the number of generated tokens. ``arrivals`` of a
+    streamed answer are (seconds since the request, tokens that came at once)."""
 
     prompt: Prompt
     prompt_tokens: Tuple[int, ...]
@@ -83,6 +84,12 @@ class Answer:
     seconds: float
     steps: Steps = Steps()
     generated: int = 0
+    arrivals: Tuple[Tuple[float, int], ...] = ()
+
+    @property
+    def gaps(self) -> List[float]:
+        """Seconds between one arrival of a streamed answer and the next."""
+        return [later[0] - earlier[0] for earlier, later in zip(self.arrivals, self.arrivals[1:])]
 
 
 @dataclass(frozen=True)
@@ -125,6 +132,31 @@ def read_answer(engine: str, prompt: Prompt, answer: Mapping[str, Any], seconds:
         steps=steps,
         generated=int((answer.get("usage") or {}).get("completion_tokens") or len(said or ())),
     )
+
+
+def raw_request(engine: str, model: str, prompt: Prompt, max_new_tokens: int) -> Tuple[str, Dict[str, Any]]:
+    """Path and body of a greedy request that goes on with the prompt's bare text, without the chat template."""
+    if engine == "sglang":
+        sampling = {"temperature": 0, "max_new_tokens": max_new_tokens}
+        return "/generate", {"text": prompt.text, "sampling_params": sampling}
+    body = {"model": model, "prompt": prompt.text, "temperature": 0, "max_tokens": max_new_tokens}
+    return "/v1/completions", {**body, "return_token_ids": True}
+
+
+def read_raw(engine: str, prompt: Prompt, answer: Mapping[str, Any], seconds: float) -> Answer:
+    """The response to `raw_request`. Raises KeyError, IndexError for one that is no completion."""
+    if engine == "sglang":
+        meta, said = answer["meta_info"], answer.get("output_ids") or ()
+        steps, text = Steps.of_meta(meta), answer["text"]
+        reason, generated = (meta.get("finish_reason") or {}).get("type"), meta.get("completion_tokens")
+    else:
+        choice = answer["choices"][0]
+        text, said, reason = choice["text"], choice.get("token_ids") or (), choice.get("finish_reason")
+        told = (answer.get("metrics") or {}).get("speculative_decoding") or {}
+        steps = Steps.of_order(told.get("per_step_accepted") or ())
+        generated = (answer.get("usage") or {}).get("completion_tokens")
+    count = int(generated or len(said))
+    return Answer(prompt, (), tuple(said), str(text), str(reason), seconds, steps, count)
 
 
 def counted_of(answers: Iterable[Answer], depth: int) -> Drafting:

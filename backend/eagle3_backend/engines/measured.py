@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from eagle3_backend.engines.answers import Answer, counted_of
 from eagle3_backend.engines.metrics import Drafting
@@ -113,8 +113,21 @@ def acceptance(measured: Measured, resamples: int, seed: int) -> Dict[str, Any]:
         "mean": round(counted.length or 1.0, 4),
         "steps": int(counted.drafts),
         "by_position": [round(rate, 4) for rate in counted.position_rates],
+        "by_source": by_source(measured, resamples, seed),
         "looping_answers": round(measured.looping, 4),
         "overlap_13gram": {name: found.to_json() for name, found in measured.overlaps.items()},
+    }
+
+
+def by_source(measured: Measured, resamples: int, seed: int) -> Dict[str, Dict[str, Any]]:
+    """The acceptance length of each kind of prompts in the set (chat, code, maths, ...), from what the answers tell."""
+    found: Dict[str, List[Tuple[int, int]]] = {}
+    for answer in measured.answers:
+        if answer.steps.count:
+            found.setdefault(answer.prompt.source, []).append((answer.steps.accepted, answer.steps.count))
+    return {
+        source: {**acceptance_interval(rows, resamples, seed).to_json(), "steps": sum(steps for _, steps in rows)}
+        for source, rows in sorted(found.items())
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Callable, Dict, Sequence, Tuple
+from typing import Callable, Dict, List, Sequence, Tuple
 
 
 @dataclass(frozen=True)
@@ -62,3 +62,42 @@ def repeated_share(tokens: Sequence[int], length: int = 4) -> float:
     """Share of an answer's ``length``-grams that repeat an earlier one: 0 for fresh text, near 1 for a loop."""
     grams = [tuple(tokens[start : start + length]) for start in range(len(tokens) - length + 1)]
     return 1.0 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def percentile_intervals(
+    groups: Sequence[Sequence[float]], shares: Sequence[float], resamples: int, seed: int
+) -> List[Interval]:
+    """The percentile at each of ``shares`` (0 to 1, ascending; nearest rank) over all values, with its interval.
+
+    One group a prompt; a resample draws whole groups. Raises ValueError without values. A percentile beyond 1 - 1 / n
+    of n values is their largest: few prompts tell no 99th percentile of their first tokens.
+    """
+    ordered = sorted((value, number) for number, group in enumerate(groups) for value in group)
+    if not ordered:
+        raise ValueError("no values to resample")
+    draw = random.Random(seed)
+    numbers = range(len(groups))
+    whole = _at_shares(ordered, [1] * len(groups), shares)
+    found = []
+    for _ in range(resamples):
+        times = [0] * len(groups)
+        for number in draw.choices(numbers, k=len(groups)):
+            times[number] += 1
+        if any(times[number] and groups[number] for number in numbers):
+            found.append(_at_shares(ordered, times, shares))
+    edge = int(0.025 * len(found))
+    columns = [sorted(column) for column in zip(*found)]
+    prompts = sum(bool(group) for group in groups)
+    return [Interval(mean, column[edge], column[-1 - edge], prompts) for mean, column in zip(whole, columns)]
+
+
+def _at_shares(ordered: Sequence[Tuple[float, int]], times: Sequence[int], shares: Sequence[float]) -> List[float]:
+    """The values at these ranks, each value counted as often as its group was drawn."""
+    total = sum(times[number] for _, number in ordered)
+    found: List[float] = []
+    passed = 0
+    for value, number in ordered:
+        passed += times[number]
+        while len(found) < len(shares) and passed >= shares[len(found)] * total and passed:
+            found.append(value)
+    return found

@@ -32,15 +32,18 @@ AT_LEAST: Dict[str, float] = {
     "accumulation": 1,
     "batch_rows": 1,
     "bootstrap": 1,
+    "concurrencies": 1,
     "concurrency": 1,
     "context": 2,
     "depth": 1,
+    "depths": 1,
     "draft_vocab_size": 1,
     "epochs": 1,
     "holdout": 1,
     "limit": 0,
     "max_new_tokens": 1,
     "processes": 0,
+    "raw_prompts": 0,
     "requests": 1,
     "steps": 1,
     "temperature": 0,
@@ -50,7 +53,8 @@ AT_LEAST: Dict[str, float] = {
     "warmup": 0,
     "weight_decay": 0,
 }
-"""Smallest value of a field, by its name: one name means one thing in every stage."""
+"""Smallest value of a field (of each value, where it holds several), by its name: one name means one thing in every
+stage."""
 
 ABOVE_ZERO = ("checkpoint_seconds", "clip", "learning_rate", "save_seconds", "step_decay", "terminate_seconds")
 """Fields that must be larger than 0."""
@@ -290,6 +294,13 @@ class BenchParameters(EngineParameters):
     """Drafter directory to measure: `flat` or `nested`."""
     depth: int = 3
     """Draft depth k, tokens; shallower depths follow from the counters by position."""
+    depths: Tuple[int, ...] = ()
+    """More depths whose speed is measured instead of estimated, an engine start each."""
+    concurrencies: Tuple[int, ...] = ()
+    """Requests in flight at which speed is measured, besides 1."""
+    against: Tuple[str, ...] = ()
+    """What the drafter has to beat on the same prompts, an engine start each: `ngram`, `mtp` (a head that the target
+    brings itself), or directories on the host with other drafters. The target alone is always measured."""
     max_new_tokens: int = 64
     """Length of each answer, tokens."""
     in_domain: int = 48
@@ -297,7 +308,8 @@ class BenchParameters(EngineParameters):
     published: int = 120
     """Published prompts, at most, taken evenly from the files."""
     speed_prompts: int = 12
-    """Prompts that are run one at a time with and without the drafter, for the speed ratio."""
+    """Prompts that are run with and without the drafter, for the speed ratio: one at a time, and in each round as many
+    as are in flight, where that is measured too; at least two rounds."""
     lossless_prompts: int = 24
     """Prompts whose greedy texts are compared with and without the drafter."""
     dtype: str = "float32"
@@ -306,6 +318,8 @@ class BenchParameters(EngineParameters):
     """Longest prompt plus answer, tokens."""
     concurrency: int = 16
     """Requests in flight where acceptance, not speed, is measured."""
+    raw_prompts: int = 12
+    """Prompts that are asked again as raw text, without the chat template: a drafter of chats has to be worse there."""
     bootstrap: int = 2000
     """Resamples over prompts for each 95 % interval."""
     seed: int = 17

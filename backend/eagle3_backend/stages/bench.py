@@ -1,8 +1,9 @@
 """bench: the target with and without its drafter, on prompts that training never saw.
 
-Two engine starts. Single-stream speed is measured in pairs: each prompt goes to both servers, one request at a time,
-with both servers up where the host has room (else one after the other). Acceptance comes from the engine's own counters
-over whole prompt sets, several requests in flight. Shallower depths follow from the acceptance by position.
+Two engine starts, and one more for each further depth and each other way to draft. Speed is measured in pairs: each
+prompt goes to both servers, with both up where the host has room (else one after the other), one request at a time and
+at every other load that is asked for. Acceptance comes from the engine's own counters over whole prompt sets, several
+requests in flight. Depths that are not measured follow from the acceptance by position.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from typing import Any
 from eagle3_backend.engines import measured as judged
 from eagle3_backend.engines import prompt_sets
 from eagle3_backend.engines.answers import Answer, Prompt
+from eagle3_backend.engines.cells import Cell, Pair, need, recommended, rows_of
 from eagle3_backend.engines.measured import Measured
 from eagle3_backend.engines.overlap import overlap, seen
-from eagle3_backend.findings import FindingError, error, info, warning
+from eagle3_backend.engines.raw_text import did_not_fail, raw_text_control
+from eagle3_backend.findings import Finding, FindingError, error, info, warning
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.stages import bench_prompts, bench_report
 from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.bench_engines import BenchEngines
-from eagle3_backend.stages.bench_report import Pair, StepCost
+from eagle3_backend.stages.bench_recipe import recipe
+from eagle3_backend.stages.bench_report import StepCost
+from eagle3_backend.stages.bench_sweep import Launch, Sweep, launches
 from eagle3_backend.stages.context import StageContext
-from eagle3_backend.stages.drafted_engine import drafted_engine
 from eagle3_backend.stages.memory import room_for_two
 
 SETS = {"in_domain": "holdout.jsonl", "published": "published.jsonl"}
@@ -39,30 +43,41 @@ Sets = Mapping[str, Sequence[Prompt]]
 
 @dataclass(frozen=True)
 class _Asked:
-    """The prompts of one bench: whole ``sets``, and those of them that also go to the server without the drafter."""
+    """The prompts of one bench: whole ``sets``, those of them that are timed at each load, those whose text is compared
+    with that of the server without a drafter, and those that are asked again as raw text."""
 
     sets: Sets
-    speed: Sequence[Prompt]
+    loads: Mapping[int, Sequence[Prompt]]
     lossless: Sequence[Prompt]
+    raw: Sequence[Prompt]
 
     @property
     def plain_only(self) -> list[Prompt]:
         """Prompts of the lossless check whose plain answers do not come out of the speed pairs already."""
-        return [prompt for prompt in self.lossless if prompt not in self.speed]
+        return [prompt for prompt in self.lossless if prompt not in self.loads.get(1, ())]
 
-    @property
-    def answers(self) -> int:
-        return 2 * len(self.speed) + len(self.plain_only) + sum(map(len, self.sets.values()))
+    def answers(self, ways: int, *, together: bool) -> int:
+        """How many answers a bench of so many ways to draft waits for."""
+        timed = sum(map(len, self.loads.values())) * (2 * ways if together else ways + 1)
+        return timed + len(self.plain_only) + sum(map(len, self.sets.values())) + len(self.raw)
 
 
 @dataclass(frozen=True)
 class _Results:
-    """``pairs`` for the speed, ``plain`` answers of the lossless check, and the prompt sets with the drafter."""
+    """The ``cells`` of the table of speeds, the first of them ours one request at a time; ``plain`` answers of the
+    lossless check, the prompt sets with the drafter, and the answers to ``raw`` text."""
 
-    pairs: Sequence[Pair]
+    cells: Sequence[Cell]
+    lost: Sequence[Mapping[str, Any]]
     plain: Mapping[Prompt, Answer]
     measured: Sequence[Measured]
+    raw: Sequence[Answer]
     interleaved: bool
+
+    @property
+    def pairs(self) -> Sequence[Pair]:
+        """Ours beside the target alone, one request at a time."""
+        return self.cells[0].pairs if self.cells else ()
 
 
 def run(context: StageContext) -> None:
@@ -70,19 +85,23 @@ def run(context: StageContext) -> None:
     shutil.rmtree(context.output)
     context.output.mkdir()
     facts = json.loads((context.inputs["target"] / "facts.json").read_text(encoding="utf-8"))
-    drafted = drafted_engine(context)
+    ways = launches(context)
     asked = _choose(context)
-    engines = BenchEngines(context, Path(facts["model"]), drafted, asked.answers)
-    results = _measure(engines, asked)
+    model = Path(facts["model"])
+    together = room_for_two(context.spec["engine"], model, context.parameters.dtype)
+    engines = BenchEngines(context, model, asked.answers(len(ways), together=together))
+    results = _measure(engines, asked, ways, together=together)
     summary = {
         **_figures(context, results),
         "engine": {"name": context.spec["engine"]["engine"], "version": engines.version},
-        "recipe": _recipe(context, facts, asked, results),
+        "recipe": recipe(context, facts, asked.sets, engines.version, interleaved=together),
     }
     rows = [judged.answer_row(each.name, answer) for each in results.measured for answer in each.answers]
     for pair in results.pairs:
         rows += [judged.answer_row("speed", pair.drafted), judged.answer_row("speed_plain", pair.plain)]
-    write_json(context.output / "bench.json", {**summary, "timings": engines.timings, "answers": rows})
+    rows += [judged.answer_row("raw_text", answer) for answer in results.raw]
+    timed = [row for cell in results.cells for row in bench_report.timed_rows(cell)]
+    write_json(context.output / "bench.json", {**summary, "timings": engines.timings, "answers": rows, "timed": timed})
     write_json(context.output / "recipe.json", summary["recipe"])
     context.finish(summary)
 
@@ -122,55 +141,85 @@ def _choose(context: StageContext) -> _Asked:
                 )
             )
     sets = {name: prompts for name, prompts in sets.items() if prompts}
-    speed = prompt_sets.alternating(sets, parameters.speed_prompts)
-    lossless = prompt_sets.alternating(sets, parameters.lossless_prompts)
-    return _Asked(sets, speed, lossless)
+    return _Asked(
+        sets,
+        _loads(context, sets),
+        prompt_sets.alternating(sets, parameters.lossless_prompts),
+        prompt_sets.alternating(sets, parameters.raw_prompts),
+    )
 
 
-def _measure(engines: BenchEngines, asked: _Asked) -> _Results:
-    parameters, context = engines.parameters, engines.context
-    together = room_for_two(context.spec["engine"], engines.model, parameters.dtype)
-    with ExitStack() as drafted_life:
-        with ExitStack() as plain_life:
+def _loads(context: StageContext, sets: Sets) -> dict[int, Sequence[Prompt]]:
+    """The prompts that are timed at each number of requests in flight; one that the prompts cannot fill is reported."""
+    parameters = context.parameters
+    if not parameters.speed_prompts:
+        return {}
+    loads: dict[int, Sequence[Prompt]] = {}
+    for concurrency in (1, *sorted(set(parameters.concurrencies) - {1})):
+        wanted = parameters.speed_prompts if concurrency == 1 else max(parameters.speed_prompts, 2 * concurrency)
+        loads[concurrency] = prompt_sets.alternating(sets, wanted)
+        if len(loads[concurrency]) < concurrency:
+            context.report(
+                warning(
+                    "concurrency_not_reached",
+                    f"There are too few prompts to keep {concurrency} requests in flight.",
+                    path="bench.concurrencies",
+                    expected=concurrency,
+                    actual=len(loads[concurrency]),
+                    fix="Measure more prompts (bench.in_domain, bench.published), or fewer requests in flight.",
+                )
+            )
+    return loads
+
+
+def _measure(engines: BenchEngines, asked: _Asked, ways: Sequence[Launch], *, together: bool) -> _Results:
+    concurrency = engines.parameters.concurrency
+    first, *others = ways
+    sweep = Sweep(engines, asked.loads)
+    with ExitStack() as plain_life:
+        with ExitStack() as drafted_life:
             if together:
-                plain_client, client = _start_both(engines, plain_life, drafted_life)
+                plain, client = _start_both(engines, first, plain_life, drafted_life)
                 with engines.timed("speed"):
-                    plain, drafted = _interleave(engines, (plain_client, client), asked.speed)
+                    sweep.beside(first.way, plain, client)
             else:
-                plain_client = plain_life.enter_context(engines.engine(drafting=False))
-                plain = engines.ask(plain_client, asked.speed, 1)
+                plain = plain_life.enter_context(engines.engine(None))
+                with engines.timed("speed_plain"):
+                    sweep.alone(plain)
             with engines.timed("lossless"):
-                plain += engines.ask(plain_client, asked.plain_only, parameters.concurrency)
-        if not together:
-            client = drafted_life.enter_context(engines.engine(drafting=True))
-            drafted = engines.ask(client, asked.speed, 1)
-        measured = [engines.measure(client, name, prompts) for name, prompts in asked.sets.items()]
-    plain_of = {answer.prompt: answer for answer in plain}
+                plain_answers = engines.ask(plain.chat, asked.plain_only, concurrency)
+            if not (together and others):
+                plain_life.close()
+            if not together:
+                client = drafted_life.enter_context(engines.engine(first))
+                with engines.timed("speed"):
+                    sweep.beside(first.way, None, client)
+            measured = [engines.measure(client, name, prompts) for name, prompts in asked.sets.items()]
+            with engines.timed("raw_text"):
+                raw = engines.ask(client.raw, asked.raw, concurrency)
+        sweep.others(others, plain if together else None)
+    alone = {
+        answer.prompt: answer for cell in sweep.cells[:1] for timed in cell.plain for answer in timed.round.answers
+    }
+    plain_of = {**{answer.prompt: answer for answer in plain_answers}, **alone}
     return _Results(
-        pairs=[Pair(answer, plain_of[answer.prompt]) for answer in drafted if answer.prompt in plain_of],
+        cells=sweep.cells,
+        lost=sweep.lost,
         plain={prompt: plain_of[prompt] for prompt in asked.lossless if prompt in plain_of},
         measured=measured,
+        raw=raw,
         interleaved=together,
     )
 
 
-def _start_both(engines: BenchEngines, plain_life: ExitStack, drafted_life: ExitStack) -> tuple[Client, Client]:
+def _start_both(
+    engines: BenchEngines, drafting: Launch, plain_life: ExitStack, drafted_life: ExitStack
+) -> tuple[Client, Client]:
     """Both servers at once: most of a start is imports, which keep one core busy."""
     with ThreadPoolExecutor(2) as pool:
-        plain = pool.submit(plain_life.enter_context, engines.engine(drafting=False))
-        drafted = pool.submit(drafted_life.enter_context, engines.engine(drafting=True))
+        plain = pool.submit(plain_life.enter_context, engines.engine(None))
+        drafted = pool.submit(drafted_life.enter_context, engines.engine(drafting))
         return plain.result(), drafted.result()
-
-
-def _interleave(
-    engines: BenchEngines, clients: tuple[Client, Client], prompts: Sequence[Prompt]
-) -> tuple[list[Answer], list[Answer]]:
-    """Each prompt on both servers, one request at a time; who goes first alternates, so that drift meets both alike."""
-    answers: tuple[list[Answer], list[Answer]] = ([], [])
-    for number, prompt in enumerate(prompts):
-        for which in (0, 1) if number % 2 == 0 else (1, 0):
-            answers[which].extend(engines.ask(clients[which], [prompt], 1))
-    return answers
 
 
 def _figures(context: StageContext, results: _Results) -> dict[str, Any]:
@@ -179,14 +228,26 @@ def _figures(context: StageContext, results: _Results) -> dict[str, Any]:
     for each in results.measured:
         for finding in judged.findings_of(each):
             context.refuse(finding)
+    left_out = sum(len(cell.drafted) - len(cell.kept) for cell in results.cells)
+    if left_out:
+        context.report(_other_traffic(left_out, sum(len(cell.drafted) for cell in results.cells)))
     acceptance: dict[str, Any] = dict.fromkeys(SETS)
     for each in _with_overlap(context, results.measured):
         acceptance[each.name] = judged.acceptance(each, parameters.bootstrap, parameters.seed)
-    figures = {"acceptance_length": acceptance, **_lossless(context, results)}
+    resampling = (parameters.bootstrap, parameters.seed)
+    cells = rows_of(results.cells, *resampling)
+    figures = {
+        "acceptance_length": acceptance,
+        **_lossless(context, results),
+        "controls": _controls(context, results),
+        "cells": cells,
+        "recommended_by_concurrency": recommended(cells),
+        "drafter_needed": need(results.cells, *resampling),
+        "ways_lost": list(results.lost),
+    }
     if not results.pairs:
         unknown = dict.fromkeys(("recommended_depth", "recommended_for", "recommended_because", "speedup_c1"))
         return {**figures, **unknown, "by_depth": []}
-    resampling = (parameters.bootstrap, parameters.seed)
     rows = bench_report.by_depth(results.measured, StepCost.of(results.pairs, parameters.depth))
     speed = bench_report.speed(results.pairs, *resampling)
     depth, reason = bench_report.recommend(rows, results.measured[0], speed, *resampling)
@@ -198,6 +259,17 @@ def _figures(context: StageContext, results: _Results) -> dict[str, Any]:
         "speedup_c1": speed.to_json(),
         "by_depth": rows,
     }
+
+
+def _controls(context: StageContext, results: _Results) -> dict[str, Any]:
+    """What has to look wrong if the figures are right. Wrong layers and a shuffled map are `diagnose`'s, by replay."""
+    chats = [answer for each in results.measured for answer in each.answers]
+    found = raw_text_control(chats, results.raw, context.parameters.bootstrap, context.parameters.seed)
+    if found is None:
+        return {}
+    if found["failed_as_it_must"] is False:
+        context.report(did_not_fail(found))
+    return {"raw_text": found}
 
 
 def _with_overlap(context: StageContext, measured: Sequence[Measured]) -> list[Measured]:
@@ -253,24 +325,13 @@ def _lossless(context: StageContext, results: _Results) -> dict[str, int | None]
     return {"lossless_equal": equal, "lossless_total": len(results.plain)}
 
 
-def _recipe(context: StageContext, facts: Mapping[str, Any], asked: _Asked, results: _Results) -> dict[str, Any]:
-    """What must be equal before two benches may be compared."""
-    parameters = context.parameters
-    return {
-        "target": facts["model"],
-        "revision": facts["revision"],
-        "engine": context.spec["engine"]["engine"],
-        "layout": parameters.layout,
-        "depth": parameters.depth,
-        "temperature": 0.0,
-        "max_new_tokens": parameters.max_new_tokens,
-        "concurrency": parameters.concurrency,
-        "context": parameters.context,
-        "dtype": parameters.dtype,
-        "kv_cache_dtype": "auto",
-        "prefix_caching": False,
-        "template_hash": facts["template_hash"],
-        "prompt_set_hash": prompt_sets.set_hash(asked.sets),
-        "turns": "first",
-        "speed": "interleaved" if results.interleaved else "one after the other",
-    }
+def _other_traffic(left_out: int, rounds: int) -> Finding:
+    return warning(
+        "bench_other_traffic",
+        f"In {left_out} of {rounds} rounds an engine worked for somebody else too, or was restarted: they are left out "
+        "of the speeds.",
+        path="bench.concurrencies",
+        expected=0,
+        actual=left_out,
+        fix="Measure again with nothing else talking to these engines.",
+    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
-from eagle3_backend.engines.answers import Answer, Prompt, Refusal, chat_body, read_answer
+from eagle3_backend.engines.answers import Answer, Prompt, Refusal, chat_body, raw_request, read_answer, read_raw
 from eagle3_backend.engines.metrics import Scrape, parse
 from eagle3_backend.engines.plan import SERVED_NAME
-from eagle3_backend.stages.engine_http import RequestRefused, page, request
+from eagle3_backend.engines.streams import STREAMING, Stream, event_of, stream_body
+from eagle3_backend.stages.engine_http import RequestRefused, lines, page, request
 
 VERSIONS = {"vllm": "/version", "sglang": "/server_info"}
 """The page on which each engine tells its version."""
@@ -34,11 +36,39 @@ class Client:
         answer = request(*self._at, "POST", "/v1/chat/completions", body)
         return read_answer(self._engine, prompt, answer, time.monotonic() - start)
 
-    def chat_or_refusal(self, prompt: Prompt, max_new_tokens: int) -> Answer | Refusal:
-        """As `chat`, with a request that the engine finds at fault (status 400: too long) as a value."""
-        try:
+    def streamed(self, prompt: Prompt, max_new_tokens: int) -> Answer:
+        """As `chat`, with the time at which each part came, where the engine's stream tells enough."""
+        if self._engine not in STREAMING:
             return self.chat(prompt, max_new_tokens)
-        except RequestRefused as problem:
-            if problem.status != 400:
-                raise
-            return Refusal(prompt, problem.text)
+        start = time.monotonic()
+        stream = Stream(prompt)
+        body = stream_body(self._engine, SERVED_NAME, prompt, max_new_tokens)
+        try:
+            for line in lines(*self._at, "/v1/chat/completions", body):
+                event = event_of(line)
+                if event is not None:
+                    stream.take(event, time.monotonic() - start)
+            return stream.answer(time.monotonic() - start)
+        except ValueError as problem:
+            raise ConnectionError(str(problem)) from problem
+
+    def raw(self, prompt: Prompt, max_new_tokens: int) -> Answer:
+        """What the model goes on with after the prompt's bare text, without the chat template."""
+        start = time.monotonic()
+        path, body = raw_request(self._engine, SERVED_NAME, prompt, max_new_tokens)
+        answer = request(*self._at, "POST", path, body)
+        return read_raw(self._engine, prompt, answer, time.monotonic() - start)
+
+
+Asking = Callable[[Prompt, int], Answer]
+"""One of a client's methods that ask."""
+
+
+def or_refusal(ask: Asking, prompt: Prompt, max_new_tokens: int) -> Answer | Refusal:
+    """As ``ask``, with a request that the engine finds at fault (status 400: too long) as a value."""
+    try:
+        return ask(prompt, max_new_tokens)
+    except RequestRefused as problem:
+        if problem.status != 400:
+            raise
+        return Refusal(prompt, problem.text)

@@ -7,26 +7,37 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
-from eagle3_backend.engines.answers import Answer, Prompt, Refusal, ask_all
+from eagle3_backend.engines.answers import POLL, Answer, Prompt, Refusal, ask_all
+from eagle3_backend.engines.cells import Timed, Way
 from eagle3_backend.engines.launch import with_measurement
 from eagle3_backend.engines.measured import Measured
 from eagle3_backend.engines.metrics import window
 from eagle3_backend.engines.plan import Plan
+from eagle3_backend.engines.rounds import read_round
 from eagle3_backend.findings import Finding, warning
-from eagle3_backend.stages.bench_client import Client
+from eagle3_backend.stages.bench_client import Asking, Client, or_refusal
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.engine_http import RequestRefused
 from eagle3_backend.stages.engine_process import EngineProcess, unanswered
 
 
-class BenchEngines:
-    """Starts and asks the engines of one attempt: ``drafted`` is the launch with the drafter, ``total`` the number of
-    answers that progress counts up to."""
+class Drafted(Protocol):
+    """A server with a way to draft (`bench_sweep.Launch`)."""
 
-    def __init__(self, context: StageContext, model: Path, drafted: Plan, total: int) -> None:
+    @property
+    def way(self) -> Way: ...
+
+    @property
+    def plan(self) -> Plan: ...
+
+
+class BenchEngines:
+    """Starts and asks the engines of one attempt: ``total`` is the number of answers that progress counts up to."""
+
+    def __init__(self, context: StageContext, model: Path, total: int) -> None:
         self.context = context
-        self._drafted = drafted
         self.parameters = context.parameters
         self.model = model
         self.version = ""
@@ -37,12 +48,13 @@ class BenchEngines:
         self._running: list[EngineProcess] = []
 
     @contextmanager
-    def engine(self, *, drafting: bool) -> Iterator[Client]:
-        """A started server, with the drafter or without. Raises FindingError, Stopped."""
-        plan = with_measurement(self._drafted if drafting else self.context.spec["engine"], drafting=drafting)
+    def engine(self, launch: Drafted | None) -> Iterator[Client]:
+        """A started server: the one of ``launch``, or the target alone. Raises FindingError, Stopped."""
+        plan = with_measurement(launch.plan if launch else self.context.spec["engine"], drafting=launch is not None)
+        name = f"start_{launch.way.name}_{launch.way.depth}" if launch else "start_plain"
         with EngineProcess(plan, model=str(self.model), context=self.context) as process:
             self._running.append(process)
-            self.timings["start_drafted" if drafting else "start_plain"] = round(process.start_seconds, 1)
+            self.timings[name] = round(process.start_seconds, 1)
             client = Client(process.port, process.api_key, plan["engine"])
             try:
                 self.version = client.version()
@@ -62,8 +74,9 @@ class BenchEngines:
         for process in self._running:
             process.check()
 
-    def ask(self, client: Client, prompts: Sequence[Prompt], concurrency: int, name: str = "") -> list[Answer]:
-        """Answers in the order of the prompts; refused prompts are reported and left out.
+    def ask(self, how: Asking, prompts: Sequence[Prompt], concurrency: int, name: str = "") -> list[Answer]:
+        """Answers in the order of the prompts, asked for by a method of a client; refused prompts are reported and left
+        out.
 
         ``name`` names the series of the running acceptance length; empty: none.
         """
@@ -71,8 +84,8 @@ class BenchEngines:
         accepted = steps = 0
         self._begin = self._begin or time.monotonic()
         try:
-            chat = partial(client.chat_or_refusal, max_new_tokens=self.parameters.max_new_tokens)
-            for answer in ask_all(chat, prompts, concurrency, self.watch):
+            ask = partial(or_refusal, how, max_new_tokens=self.parameters.max_new_tokens)
+            for answer in ask_all(ask, prompts, concurrency, self.watch):
                 self._done += 1
                 rate = self._done / (time.monotonic() - self._begin)
                 self.context.journal.progress(self._done, self._total, "answers", rate)
@@ -94,9 +107,24 @@ class BenchEngines:
         """Acceptance on one prompt set, from the counters before and after it."""
         with self.timed(name):
             begin, before = time.monotonic(), client.scrape()
-            answers = self.ask(client, prompts, self.parameters.concurrency, name)
+            answers = self.ask(client.chat, prompts, self.parameters.concurrency, name)
             counters = window(before, client.scrape(), time.monotonic() - begin).drafting
         return Measured(name, answers, counters, {}, self.parameters.depth)
+
+    def round(self, client: Client, prompts: Sequence[Prompt]) -> Timed:
+        """All these prompts at once, streamed, between two looks at the counters."""
+        try:
+            before, begin = client.scrape(), time.monotonic()
+            answers = self.ask(client.streamed, prompts, len(prompts))
+            seconds = time.monotonic() - begin
+            found = read_round(before, client.scrape(), answers)
+            if not found.ours:
+                # The engine counts a token after it was sent: what looks like others' may be our own last ones.
+                time.sleep(POLL)
+                found = read_round(before, client.scrape(), answers)
+        except OSError as problem:
+            raise unanswered(problem, self.watch) from problem
+        return Timed(found, seconds)
 
 
 def _refused(refusal: Refusal) -> Finding:

@@ -7,25 +7,39 @@ from dataclasses import dataclass
 from typing import Any
 
 from eagle3_backend.engines.answers import Answer, Prompt
+from eagle3_backend.engines.cells import Cell, Pair
 from eagle3_backend.engines.measured import COLLAPSED, Measured
 from eagle3_backend.engines.metrics import length_at
 from eagle3_backend.engines.statistics import Interval, acceptance_interval, speed_ratio_interval
 
 
-@dataclass(frozen=True)
-class Pair:
-    """One prompt, one request at a time, with and without the drafter."""
-
-    drafted: Answer
-    plain: Answer
-
-
 def speed(pairs: Sequence[Pair], resamples: int, seed: int) -> Interval:
     """Single-stream tokens a second with the drafter over those without, paired by prompt. Prefill is included."""
-    rows = [
-        (len(pair.drafted.tokens), pair.drafted.seconds, len(pair.plain.tokens), pair.plain.seconds) for pair in pairs
+    return speed_ratio_interval([pair.speeds for pair in pairs], resamples, seed)
+
+
+def timed_rows(cell: Cell) -> list[dict[str, Any]]:
+    """The pairs of a cell as they are kept in bench.json: enough to resample every figure."""
+    return [
+        {
+            "way": cell.way.name,
+            "depth": cell.way.depth,
+            "concurrency": cell.concurrency,
+            "id": pair.plain.prompt.id,
+            "source": pair.plain.prompt.source,
+            "drafted": _timed(pair.drafted),
+            "plain": _timed(pair.plain),
+            "accepted_tokens": pair.drafted.steps.accepted,
+            "verify_steps": pair.drafted.steps.count,
+        }
+        for pair in cell.pairs
     ]
-    return speed_ratio_interval(rows, resamples, seed)
+
+
+def _timed(answer: Answer) -> dict[str, Any]:
+    """Tokens and seconds of an answer, and when each part of it came."""
+    arrivals = [[round(seconds, 5), tokens] for seconds, tokens in answer.arrivals]
+    return {"tokens": answer.generated, "seconds": round(answer.seconds, 5), "arrivals": arrivals}
 
 
 @dataclass(frozen=True)

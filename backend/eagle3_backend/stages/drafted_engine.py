@@ -1,8 +1,9 @@
-"""The launch of an engine with the campaign's drafter: checked on the host where everything lies, then planned."""
+"""The launch of an engine with a drafter, the campaign's or another: checked on the host, then planned."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,23 @@ from eagle3_backend.stages.drafter_directory import check_drafter
 from eagle3_backend.stages.option_surface import identity
 
 
-def drafted_engine(context: StageContext) -> Plan:
-    """The stage's engine with the drafter of its layout. What is wrong with the launch is reported; an error that the
-    operator has not accepted ends the stage (FindingError)."""
-    parameters, engine = context.parameters, context.spec["engine"]
+def drafted_engine(context: StageContext, depth: int | None = None) -> Plan:
+    """The stage's engine with the drafter of its layout, at the stage's depth or another one; raises as
+    `engine_with`."""
+    parameters = context.parameters
     directory = context.inputs["drafter"] / parameters.layout
-    check_drafter(directory, parameters.depth)
-    config = _object(directory / "config.json")
     made = _object(context.inputs["drafter"] / "manifest.json")["summary"]
-    quantised = bool(config.get("quantization_config"))
-    plan = with_drafter(engine, str(directory), parameters.depth, made["aux_layers"], quantised)
-    plan = of_operator(plan, getattr(parameters, "options", {}))
+    return engine_with(context, directory, depth or parameters.depth, made["aux_layers"])
+
+
+def engine_with(context: StageContext, directory: Path, depth: int, aux_layers: Sequence[int] | None = None) -> Plan:
+    """The stage's engine with the drafter in ``directory``. What is wrong with the launch is reported; an error that
+    the operator has not accepted ends the stage (FindingError)."""
+    engine = context.spec["engine"]
+    check_drafter(directory, depth)
+    config = _object(directory / "config.json")
+    plan = with_drafter(engine, str(directory), depth, aux_layers, bool(config.get("quantization_config")))
+    plan = of_operator(plan, getattr(context.parameters, "options", {}))
     launch = Launch.of(
         plan,
         version=str(identity(engine["engine"])["version"] or "").partition("+")[0],

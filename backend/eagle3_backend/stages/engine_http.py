@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -36,17 +38,30 @@ def command(port: int, api_key: str, path: str, body: Any, timeout: float = 600.
     _exchange(port, api_key, "POST", path, body, timeout)
 
 
+def lines(port: int, api_key: str, path: str, body: Any, timeout: float = 600.0) -> Iterator[bytes]:
+    """The lines of a streamed answer as they come; raises as `request`."""
+    with _answering(port, api_key, "POST", path, body, timeout) as response:
+        yield from iter(response.readline, b"")
+
+
 def _exchange(port: int, api_key: str, method: str, path: str, body: Any, timeout: float) -> bytes:
+    with _answering(port, api_key, method, path, body, timeout) as response:
+        return bytes(response.read())
+
+
+@contextmanager
+def _answering(
+    port: int, api_key: str, method: str, path: str, body: Any, timeout: float
+) -> Iterator[http.client.HTTPResponse]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
     try:
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         response = connection.getresponse()
-        content = response.read()
+        if response.status != 200:
+            raise RequestRefused(response.status, response.read().decode("utf-8", "replace"))
+        yield response
     except http.client.HTTPException as problem:
         raise ConnectionError(f"the engine broke off its answer: {problem!r}") from problem
     finally:
         connection.close()
-    if response.status != 200:
-        raise RequestRefused(response.status, content.decode("utf-8", "replace"))
-    return content

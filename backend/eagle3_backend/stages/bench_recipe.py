@@ -1,0 +1,62 @@
+"""What has to be equal before two benches may be compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eagle3_backend.engines import prompt_sets
+from eagle3_backend.engines.answers import Prompt
+from eagle3_backend.engines.plan import options_of
+from eagle3_backend.engines.streams import STREAMING
+from eagle3_backend.stages.context import StageContext
+
+CACHE_FLAG = "--kv-cache-dtype"
+"""Both engines know it by this name."""
+
+
+def recipe(
+    context: StageContext,
+    facts: Mapping[str, Any],
+    sets: Mapping[str, Sequence[Prompt]],
+    version: str,
+    *,
+    interleaved: bool,
+) -> dict[str, Any]:
+    """The recipe of this bench, from what was asked of which engine build."""
+    parameters, engine = context.parameters, context.spec["engine"]
+    config = json.loads((context.inputs["target"] / "config.json").read_text(encoding="utf-8"))
+    return {
+        "target": facts["model"],
+        "revision": facts["revision"],
+        "engine": engine["engine"],
+        "engine_version": version,
+        "device": engine["device"],
+        "layout": parameters.layout,
+        "drafter": context.spec.get("input_fingerprints", {}).get("export"),
+        "depth": parameters.depth,
+        "depths": sorted({parameters.depth, *parameters.depths}),
+        "against": list(parameters.against),
+        "temperature": 0.0,
+        "max_new_tokens": parameters.max_new_tokens,
+        "concurrency": parameters.concurrency,
+        "concurrencies": sorted({1, *parameters.concurrencies}),
+        "context": parameters.context,
+        "dtype": parameters.dtype,
+        "quantisation": _quantisation(config),
+        "kv_cache_dtype": str(options_of(engine["argv"]).get(CACHE_FLAG, "auto")),
+        "prefix_caching": False,
+        "template_hash": facts["template_hash"],
+        "prompt_set_hash": prompt_sets.set_hash(sets),
+        "turns": "first",
+        "speed": "interleaved" if interleaved else "one after the other",
+        "timed_answers": "streamed" if engine["engine"] in STREAMING else "whole",
+    }
+
+
+def _quantisation(config: Mapping[str, Any]) -> str:
+    """The target's, as its config names it."""
+    text = config.get("text_config") or {}
+    found = config.get("quantization_config") or text.get("quantization_config") or {}
+    return str(found.get("quant_method") or found.get("quant_algo") or "none")

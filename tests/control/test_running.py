@@ -127,4 +127,4 @@ def test_the_commands_need_no_host_and_take_the_key_from_a_variable(serve, monke
     ended = CliRunner().invoke(app, ["check", "--endpoint", url, "--key-env", "NO_SUCH_KEY"])
     assert ended.exit_code == 1 and "key_variable_empty" in ended.output
     assert CliRunner().invoke(app, ["check"]).exit_code == 2
-    assert CliRunner().invoke(app, ["bench"]).exit_code == 2
+    assert CliRunner().invoke(app, ["bench", "--model", "m"]).exit_code == 2

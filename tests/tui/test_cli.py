@@ -115,6 +115,61 @@ def test_options_reach_the_facade(call):
     assert opened.profile.name == "local.toml"
 
 
+def test_a_bench_asks_for_its_depths_loads_and_ways_and_says_first_what_they_cost(call):
+    result = call(
+        *("bench", "--depths", "1,5,3", "--concurrency", "8,1", "--against", "none,ngram,/models/published"),
+        *("--max-new-tokens", "32", "--smoke"),
+        answers=started("r"),
+    )
+    opened = result.control.asked[0]
+    assert opened.smoke and opened.settings == (
+        "bench.depth=5",
+        "bench.depths=[1, 3]",
+        "bench.concurrencies=[1, 8]",
+        'bench.against=["ngram", "/models/published"]',
+        "bench.max_new_tokens=32",
+    )
+    assert ask.Start("bench") in result.control.asked
+    assert (
+        "bench: 6 engine starts; none, depth 1, depth 3, depth 5, ngram, /models/published at 1, 8 in fl"
+        in result.stderr
+    )
+
+
+def test_a_bench_without_wishes_is_that_of_the_profile(call):
+    result = call("bench", answers=started("r"))
+    assert result.control.asked[0].settings == () and "bench: 2 engine starts" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--depths", "1,x"),
+        ("--depths", "0"),
+        ("--concurrency", "1,,2"),
+        ("--drafter", "/d"),
+        ("--count", "3"),
+        ("--endpoint", "http://127.0.0.1:1", "--concurrency", "1,8"),
+        ("--endpoint", "http://127.0.0.1:1", "--against", "ngram"),
+    ],
+)
+def test_a_bench_refuses_what_means_nothing(call, words):
+    result = call("bench", *words)
+    assert result.exit_code == 2 and result.control.asked == []
+
+
+def test_a_bench_is_told_as_a_table_or_as_markdown(call):
+    from eagle3_tui.mockserving import _bench
+
+    summary = _bench(3, (0.62, 0.41, 0.28), (0.34, 0.12, 0.06), 1.37, 64)
+    answers = {ask.Start: Started(("r",), ()), ask.Await: Outcome("bench", "bench", RunState.DONE, True, summary)}
+    table = call("bench", answers=answers)
+    assert "mine, depth 3   x1.37 (1.30 to 1.44)" in table.stdout and "1 in flight: depth 3; x1.37" in table.stdout
+    report = call("bench", "--markdown", answers=answers).stdout
+    assert "## Recipe" in report and "| mine, depth 3 | x1.37 (1.30 to 1.44) |" in report
+    assert json.loads(call("bench", "--json", answers=answers).stdout)["result"]["cells"] == summary["cells"]
+
+
 def test_detach_returns_without_waiting(call):
     result = call("run", "--through", "bench", "--detach", "--json", answers=started("r"))
     assert result.exit_code == 0

@@ -404,6 +404,8 @@ async def test_the_screens_look_as_they_did(show, profile, compare, size) -> Non
         await panel.press("escape", "B")
         await panel.settle()
         compare(f"results-{size}", panel.lines())
+        await panel.press("]")
+        compare(f"speeds-{size}", panel.lines())
         await panel.press("v", "s", "enter")
         await panel.settle()
         await panel.pass_time(6)

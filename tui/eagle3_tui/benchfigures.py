@@ -40,7 +40,15 @@ RECIPE = "What has to be equal before two benches may be compared."
 VERDICT = "Whether the engine runs the drafter that was trained: bench's requests, replayed step by step in torch."
 EQUAL = "Share of the engine's verify steps that the replay predicts exactly; 99.9 % clears the engine."
 STEPS = "Verify steps that were replayed."
+BY_SOURCE = "Acceptance length over the prompts of one kind or file, from what the answers tell, with its interval."
+RAW = (
+    "Acceptance length of the same prompts asked as raw text, without the chat template: a drafter of chats has to be "
+    "worse there, or it learned no chats. Loops are left out, since any drafter predicts those."
+)
 CONTROL = "A drafter with a known mistake has to look wrong in the same replay; else the verdict proves nothing."
+
+COMPARED = ("depth", "depths", "layout", "drafter", "against", "concurrencies")
+"""What of a recipe may differ: it is what one compares, or adds figures without changing any."""
 
 SETS = {"in_domain": "in domain", "published": "published"}
 
@@ -84,12 +92,12 @@ def figures(benches: Sequence[Bench]) -> list[Figure]:
 
 
 def not_comparable(benches: Sequence[Bench]) -> list[str]:
-    """What the recipes of two benches differ in; depth is what one compares, and no obstacle."""
+    """What the recipes of two benches differ in, but for what one compares."""
     if len(benches) < 2:
         return []
     left, right = (_map(bench.summary.get("recipe")) for bench in benches[:2])
     names = dict.fromkeys([*left, *right])
-    return [clean(name, 40) for name in names if name not in ("depth", "layout") and left.get(name) != right.get(name)]
+    return [clean(name, 40) for name in names if name not in COMPARED and left.get(name) != right.get(name)]
 
 
 _Cell = tuple[str, str, str, str]
@@ -109,6 +117,14 @@ def _rows(bench: Bench) -> Iterator[tuple[str, _Cell]]:
     equal, total = summary.get("lossless_equal"), summary.get("lossless_total")
     lossless = "not compared" if total is None else f"{number_of(equal)} of {number_of(total)} equal"
     yield "02 lossless", ("lossless", lossless, LOSSLESS, "text" if total is None or equal == total else "bad")
+    for entry in map(_map, _list(summary.get("recommended_by_concurrency"))):
+        load, depth = number_of(entry.get("concurrency")), entry.get("depth")
+        words = "off" if depth == 0 else number_of(depth)
+        means = f"Measured, {load} in flight: {clean(entry.get('because') or 'no reason is told', 300)}."
+        yield f"00b {load}", (f"  depth with {load} in flight", words, means, "text")
+    for name, entry in _map(summary.get("controls")).items():
+        title, outcome, role = figures_of_control(name, entry)
+        yield f"03 {clean(name, 60)}", (title, outcome, RAW if name == "raw_text" else CONTROL, role)
     yield from _lengths(summary)
     if bench.diagnosis is not None:
         yield from _diagnosis(bench.diagnosis)
@@ -146,6 +162,10 @@ def _lengths(summary: Mapping[str, Any]) -> Iterator[tuple[str, _Cell]]:
         if isinstance(shares, list | tuple):
             by_position = " ".join(number_of(share) for share in shares[:16])
             yield f"{order}1 {told}", ("  accepted by position", by_position or UNKNOWN, POSITIONS, "text")
+        sources = _map(part.get("by_source"))
+        for source, figure in sources.items() if len(sources) > 1 else ():
+            source = clean(source, 40)
+            yield f"{order}1s {told} {source}", (f"  length, {source}", interval(figure), BY_SOURCE, "dim")
         if "looping_answers" in part:
             yield f"{order}2 {told}", ("  answers that loop", share_of(part["looping_answers"]), LOOPS, "dim")
         for kind, overlap in _map(part.get("overlap_13gram")).items():
@@ -165,6 +185,16 @@ def _diagnosis(found: Mapping[str, Any]) -> Iterator[tuple[str, _Cell]]:
         words = "fails, as it must" if failed is True else "did not fail" if failed is False else UNKNOWN
         role = "text" if failed is True else "bad"
         yield f"33 {clean(name, 60)}", (f"  control {clean(name, 60).replace('_', ' ')}", words, CONTROL, role)
+
+
+def figures_of_control(name: Any, entry: Any) -> tuple[str, str, str]:
+    """Name, outcome and role of a control in a bench: figures that have to look wrong."""
+    told = _map(entry)
+    failed = told.get("failed_as_it_must")
+    words = "worse" if failed is True else "no worse" if failed is False else "too few to tell"
+    lengths = f"{number_of(told.get('raw'))} beside {number_of(told.get('chat'))}: {words}"
+    role = "text" if failed is True else "bad" if failed is False else "dim"
+    return f"control {clean(name, 60).replace('_', ' ')}", lengths, role
 
 
 def interval(value: Any, before: str = "") -> str:
@@ -188,6 +218,10 @@ def share_of(value: Any, digits: int = 0) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return UNKNOWN
     return f"{100 * value:.{digits}f} %"
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
 
 
 def _is_depth(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""`bench --endpoint` and `check --endpoint`: a server that this product did not start, and a drafter's directory."""
+"""`bench`; and `bench` and `check` of a server that this product did not start, with a drafter's directory beside."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eagle3_backend.findings import Finding, FindingError, Severity, error, worst
-from eagle3_tui.commands.campaign import Choice, JsonOption, NoInputOption, ProfileOption, choose, opened
+from eagle3_tui.commands import benching
+from eagle3_tui.commands.campaign import (
+    AcceptOption,
+    Choice,
+    JsonOption,
+    NoInputOption,
+    ProfileOption,
+    SettingsOption,
+    SmokeOption,
+    choose,
+    opened,
+)
 from eagle3_tui.commands.output import OK, REFUSED, Output, clean, command
 
 if TYPE_CHECKING:
@@ -49,34 +60,63 @@ def bench(
     drafter: DrafterOption = None,
     target: TargetOption = None,
     prompts: PromptsOption = None,
-    count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="Prompts, at most.")] = 40,
-    tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, metavar="N", help="Tokens of an answer.")] = 64,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, metavar="N", help="Requests in flight.")] = 8,
+    count: Annotated[int | None, typer.Option("--count", min=1, metavar="N", help="Prompts, at most: else 40.")] = None,
+    tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", min=1, metavar="N", help="Tokens of an answer: else 64.")
+    ] = None,
+    concurrency: Annotated[
+        str,
+        typer.Option("--concurrency", metavar="N[,N...]", help="Requests in flight; several without --endpoint."),
+    ] = "",
+    depths: Annotated[str, typer.Option("--depths", metavar="K[,K...]", help="Draft depths to measure.")] = "",
+    against: Annotated[
+        str,
+        typer.Option(
+            "--against", metavar="WAY[,WAY...]", help="none, ngram, mtp, or directories of drafters on the host."
+        ),
+    ] = "",
+    markdown: Annotated[bool, typer.Option("--markdown", help="The whole report as Markdown.")] = False,
     model: ModelOption = "",
     key_env: KeyOption = "",
     profile: ProfileOption = None,
+    settings: SettingsOption = None,
+    smoke: SmokeOption = False,
+    accept: AcceptOption = None,
     no_input: NoInputOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure the acceptance of a server that already runs, greedily and without a pipeline; nothing is started."""
+    """Measure the campaign's drafter at depths and loads, beside what it has to beat; or a server that already runs."""
+    choice = choose(context, profile, settings, no_input)
+    loads = benching.numbers(concurrency, "--concurrency")
     if not endpoint:
-        raise typer.BadParameter("--endpoint URL is needed; a campaign's own bench: eagle3-tui run --through bench")
-    choice = choose(context, profile, no_input=no_input)
+        _alone("--endpoint", drafter or target or prompts or model or key_env or count)
+        table = benching.Table(benching.numbers(depths, "--depths"), loads, benching.names(against), tokens)
+        ours = tuple(accept or ())
+        benching.bench(choice, table, smoke=smoke, accept=ours, as_json=as_json, markdown=markdown)
+        return
+    _alone("a campaign", depths or against or markdown or smoke or accept or len(loads) > 1)
     with command(as_json) as output:
         from eagle3_backend.control import running
 
-        chosen, found = running.read_prompts(prompts_of(choice, prompts), count)
+        wanted = running.Wanted(count or 40, tokens or 64, *loads)
+        chosen, found = running.read_prompts(prompts_of(choice, prompts), wanted.prompts)
         output.findings(found)
         with reached(choice, output, endpoint, key_env, model) as server:
             output.say(greeting(server))
             answer = running.bench(
                 server,
                 chosen,
-                running.Wanted(count, tokens, concurrency),
+                wanted,
                 open_drafter(choice, output, drafter, target),
                 lambda done, total: output.say(f"{done} of {total} prompts"),
             )
         _end(output, answer, bench_text(answer))
+
+
+def _alone(needs: str, given: object) -> None:
+    """Refuse options that mean nothing here."""
+    if given:
+        raise typer.BadParameter(f"an option here needs {needs}: see eagle3-tui bench --help")
 
 
 def check_server(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,6 +38,9 @@ from eagle3_tui.commands.watch import Progress, follow
 if TYPE_CHECKING:
     from eagle3_backend.control import Control
     from eagle3_backend.control.snapshot import Outcome, Snapshot, StageView, Started
+
+Tell = Callable[[str, "Outcome", dict[str, Any]], str]
+"""The result of a chain in words: its last stage, how it ended, and what it cost."""
 
 RequiredThrough = Annotated[
     str, typer.Option("--through", metavar="STAGE", callback=known_stage, help="Last stage of the chain.")
@@ -162,17 +166,20 @@ def run_through(
     detach: bool = False,
     restart: bool = False,
     accept: tuple[str, ...] = (),
+    text: Tell | None = None,
 ) -> None:
-    """Forecast, start, watch and report a chain; leaves with the exit code of its end."""
+    """Forecast, start, watch and report a chain, in words of ``text``; leaves with the exit code of its end."""
     from eagle3_backend.control.commands import Start
 
     if not only:
         print_forecast(control, through, output)
     started = control.submit(Start(through, only, restart, accept)).result()
-    finish(control, through, started, output, detach=detach)
+    finish(control, through, started, output, detach=detach, text=text)
 
 
-def finish(control: Control, through: str, started: Started, output: Output, *, detach: bool) -> None:
+def finish(
+    control: Control, through: str, started: Started, output: Output, *, detach: bool, text: Tell | None = None
+) -> None:
     """What follows a start: leave at once, or watch to the end and tell the result."""
     if started.already_running and not started.same_chain:
         output.say("Other work of this campaign is active on the host; stop it, or attach to it.")
@@ -186,7 +193,7 @@ def finish(control: Control, through: str, started: Started, output: Output, *, 
         output.give(answer, "\n".join(started.runs))
         return
     outcome = watched(control, through, output)
-    report(control, through, outcome, output, fresh=not started.runs, runs=started.runs)
+    report(control, through, outcome, output, fresh=not started.runs, runs=started.runs, text=text)
 
 
 def watched(control: Control, through: str, output: Output) -> Outcome:
@@ -198,7 +205,14 @@ def watched(control: Control, through: str, output: Output) -> Outcome:
 
 
 def report(
-    control: Control, through: str, outcome: Outcome, output: Output, *, fresh: bool, runs: tuple[str, ...] = ()
+    control: Control,
+    through: str,
+    outcome: Outcome,
+    output: Output,
+    *,
+    fresh: bool,
+    runs: tuple[str, ...] = (),
+    text: Tell | None = None,
 ) -> None:
     """Print how a chain ended; leaves with 6 when its last stage did not get there."""
     snapshot = control.snapshot()
@@ -214,7 +228,7 @@ def report(
         **totals,
         "findings": [finding.to_json() for finding in outcome.findings],
     }
-    output.give(answer, _result_text(through, outcome, totals) if outcome.reached else "")
+    output.give(answer, (text or result_text)(through, outcome, totals) if outcome.reached else "")
     if outcome.reached:
         output.say(f"{through} is fresh: nothing to do." if fresh else f"{through} is {outcome.state.value}.")
         raise typer.Exit(OK)
@@ -298,7 +312,7 @@ def _wait_for_end(control: Control, names: list[str], output: Output) -> dict[st
         time.sleep(0.2)
 
 
-def _result_text(through: str, outcome: Outcome, totals: dict[str, Any]) -> str:
+def result_text(through: str, outcome: Outcome, totals: dict[str, Any]) -> str:
     """The result's figures as lines ``name  value``; intervals as mean [low, high]."""
     own = {name: value for name, value in outcome.summary.items() if name not in _COSTS.values()}
     if through == "trace":
@@ -307,7 +321,10 @@ def _result_text(through: str, outcome: Outcome, totals: dict[str, Any]) -> str:
         return text(own)
     lines = [f"{name:<34} {value}" for name, value in _figures(own)]
     if through == "bench":
+        from eagle3_tui.loadtable import as_text  # rich comes with it
+
         lines.append("acceptance length is in tokens per target step, the target's own token included")
+        lines += [table] if (table := as_text(outcome.summary)) else []
     lines += [f"{name + ' of the chain':<34} {value}" for name, value in totals.items() if value is not None]
     return "\n".join(lines)
 

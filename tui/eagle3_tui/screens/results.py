@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from typing import Any, cast
@@ -12,11 +13,15 @@ from eagle3_backend.control.commands import Command, Results
 from eagle3_backend.control.snapshot import Snapshot
 from eagle3_tui.benchfigures import Bench, Figure, figures, not_comparable
 from eagle3_tui.bindings import bindings
+from eagle3_tui.loadtable import HEADS, MEANS, as_markdown, bars, load_rows, verdicts
 from eagle3_tui.screens.tables import TableScreen
 from eagle3_tui.text import clean
 from eagle3_tui.widgets.facts import pairs_lines, progress_words, state_words, wrapped
 from eagle3_tui.widgets.header import age_words
 from eagle3_tui.widgets.table import Row, Table
+
+NARROW = (0, 1, 2, 3)
+"""Columns of the speeds that a narrow terminal shows; the detail below has the others."""
 
 
 class ResultsScreen(TableScreen):
@@ -31,6 +36,7 @@ class ResultsScreen(TableScreen):
         self._benches: list[Mapping[str, Any]] = []
         self._diagnoses: list[Mapping[str, Any]] = []
         self._other = 1
+        self._by_load = False
         self._answered = False
         self._known: tuple[Any, ...] = ()
 
@@ -76,12 +82,33 @@ class ResultsScreen(TableScreen):
         title = look.joined([*facts, age_words(self.panel.picture.host, self.panel.monotonic())])
         if not benches:
             return Table(title, empty=self._empty(), notes=tuple(self._state()))
+        if self._by_load:
+            return self._load_table(title, benches[0])
         # Where it is narrow, the detail below says what the marked figure is.
         wide = self.app.size.width >= (120 if len(benches) > 1 else 100)
         rows = tuple(_row(figure, look.glyph("warn"), wide) for figure in figures(benches))
         letters = ("A", "B") if len(benches) > 1 else ("measured",)
         heads = (" ", "figure", *letters, *(("what it is",) if wide else ()))
         return Table(title, heads, rows, "", tuple(self._notes(benches)), 12 if wide else 21)
+
+    def _load_table(self, title: str, bench: Bench) -> Table:
+        """Speeds of the newest bench by load: who drafts, how deep, and how fast beside the target alone."""
+        look, width = self.panel.look, self.app.size.width
+        notes = [*self._state(), look.line((f" {look.remote(bench.title)}", "accent"))]
+        for words in verdicts(bench.summary):
+            notes += wrapped(look, words, max(20, width - 6), "dim", " ")
+        rows = load_rows(bench.summary)
+        drawn = bars(rows, look.glyph("full"), look.glyph("empty"))
+        columns = range(len(HEADS)) if width >= 100 else NARROW
+        heads = (*(HEADS[column] for column in columns), "beside none")
+        made = tuple(
+            Row(row.key, (*((row.cells[column], row.role) for column in columns), (line, row.role)))
+            for row, line in zip(rows, drawn, strict=True)
+        )
+        empty = "" if made else "this bench timed nothing"
+        # The table says more than the verdicts: where there is little room, those give way.
+        room = max(2, self.app.size.height // 2 - len(made) - 6)
+        return Table(title, heads, made, empty, (*notes[:room], Text("")), 8)
 
     def _empty(self) -> str:
         if self.trouble:
@@ -110,12 +137,36 @@ class ResultsScreen(TableScreen):
     def detail(self, key: str, width: int) -> list[Text]:
         look = self.panel.look
         benches = self._chosen()
+        if self._by_load:
+            row = next((row for bench in benches[:1] for row in load_rows(bench.summary) if row.key == key), None)
+            if row is None:
+                return []
+            pairs = [*zip(HEADS, row.cells, strict=True), *row.more]
+            said = [f"{name}: {MEANS[name]}." for name in HEADS]
+            said += verdicts(benches[0].summary)
+            return [
+                *pairs_lines(pairs, look, width),
+                Text(""),
+                *(line for one in said for line in wrapped(look, one, width)),
+            ]
         figure = next((figure for figure in figures(benches) if figure.key == key), None)
         if figure is None:
             return []
         letters = ("A", "B") if len(benches) > 1 else (figure.name.strip(),)
         pairs = list(zip(letters, figure.values, strict=False))
         return [*wrapped(look, figure.means, width), *pairs_lines(pairs, look, width)]
+
+    def action_by_load(self) -> None:
+        self._by_load = not self._by_load
+        self.redraw()
+
+    def more_files(self) -> dict[str, str]:
+        """The newest bench as a report and as data."""
+        benches = self._chosen()
+        if not benches:
+            return {}
+        report = as_markdown(benches[0].summary, f"Bench {benches[0].title}")
+        return {"bench.md": report, "bench.json": json.dumps(benches[0].summary, indent=1) + "\n"}
 
     def action_other_bench(self) -> None:
         if len(self._benches) < 2:

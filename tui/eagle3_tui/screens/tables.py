@@ -78,6 +78,10 @@ class TableScreen(PanelScreen):
         """The row in full."""
         raise NotImplementedError
 
+    def more_files(self) -> dict[str, str]:
+        """What is saved beside the table: name and content."""
+        return {}
+
     def question(self) -> Command | None:
         """What to ask control for; None when the snapshot has it all."""
         return None

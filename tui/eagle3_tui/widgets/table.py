@@ -138,4 +138,5 @@ class TablePane(Picture, can_focus=True):
     def save_files(self) -> dict[str, str]:
         rows = ["\t".join(self.table.heads)]
         rows += ["\t".join(clean(words, 2000) for words, _ in row.cells) for row in self.table.rows]
-        return {"table.tsv": "\n".join(rows) + "\n"}
+        more_files = getattr(self.screen, "more_files", dict)
+        return {"table.tsv": "\n".join(rows) + "\n", **more_files()}

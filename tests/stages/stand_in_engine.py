@@ -140,8 +140,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send(200, json.dumps(answer(text, request["max_tokens"], raw=raw)))
 
     def stream(self, whole: dict, told: bool) -> None:
-        """The answer letter by letter, each as slow as `STAND_IN_SECONDS`, cut off behind `STAND_IN_CUT` letters; with its
-        token ids, where they are to be ``told``."""
+        """The answer letter by letter, each as slow as `STAND_IN_SECONDS`, cut off behind `STAND_IN_CUT` letters; with
+        its token ids, where they are to be ``told``."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()

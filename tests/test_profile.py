@@ -10,6 +10,7 @@ from eagle3_backend.findings import FindingError
 from eagle3_backend.pipeline.parameters import ABOVE_ZERO, AT_LEAST, ONE_OF
 from eagle3_backend.pipeline.stages import STAGES
 from eagle3_backend.profile import load
+from eagle3_backend.shipped import prompt_sets
 
 PROFILES = Path(__file__).parents[1] / "profiles"
 MINIMAL = '[host]\naddress = "embedded"\n[target]\nmodel = "m"\n'
@@ -154,3 +155,29 @@ def test_a_trainer_of_other_people_has_an_environment_of_its_own_name(tmp_path, 
     profile = load(write(tmp_path, text))
     assert STAGES["train"].environment_of(profile.parameters["train"]) == name
     assert profile.environments[name].set == f"{name}-cuda"
+
+
+def published(folder, name):
+    """A profile whose published prompts are these."""
+    path = folder / "p.toml"
+    path.write_text(f'[host]\naddress = "embedded"\n[target]\nmodel = "m"\n[stages.prompts]\npublished = ["{name}"]\n')
+    return path
+
+
+def test_a_shipped_prompt_set_goes_by_its_name_unless_there_is_such_a_file(tmp_path):
+    path = tmp_path / "p.toml"
+    path.write_text(
+        '[host]\naddress = "embedded"\n[target]\nmodel = "m"\n[stages.prompts]\npublished = ["demo-unseen"]\n'
+    )
+    uploads, sources = load(path).uploads()
+    (shipped,) = uploads["published"]
+    assert shipped.name == "demo-unseen.jsonl" and sources[shipped.sha256] == prompt_sets()["demo-unseen"]
+    (tmp_path / "demo-unseen").write_text("{}")
+    assert [upload.name for upload in load(path).uploads()[0]["published"]] == ["demo-unseen"]
+
+
+def test_a_prompt_file_that_is_missing_is_refused_with_the_names_of_the_shipped_sets(tmp_path):
+    path = published(tmp_path, "nothing")
+    with pytest.raises(FindingError) as problem:
+        load(path).uploads()
+    assert problem.value.findings[0].code == "prompt_file_unreadable" and "demo-unseen" in problem.value.findings[0].fix

@@ -20,6 +20,7 @@ from eagle3_backend.pipeline.artifacts import hash_file
 from eagle3_backend.pipeline.parameters import ABOVE_ZERO, AT_LEAST, ONE_OF, StageParameters
 from eagle3_backend.pipeline.plan import Upload
 from eagle3_backend.pipeline.stages import STAGES
+from eagle3_backend.shipped import prompt_file, prompt_sets
 
 
 class _Table(BaseModel):
@@ -136,7 +137,7 @@ class Profile:
         prompts = self.parameters["prompts"]
         for kind, found in kinds.items():
             for name in getattr(prompts, kind):
-                path = self.path.parent / Path(name).expanduser()
+                path = prompt_file(self.path.parent, name)
                 try:
                     digest = hash_file(path)
                 except OSError as problem:
@@ -161,7 +162,7 @@ def _unreadable(path: Path, key: str, problem: OSError) -> Finding:
         f"The prompt file {path} cannot be read: {problem.strerror}.",
         path=key,
         actual=str(path),
-        fix="Correct the path; it is relative to the profile file.",
+        fix=f"Correct the path; it is relative to the profile file. Shipped sets by name: {', '.join(prompt_sets())}.",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eagle3_tui.loadtable import HEADS, MEANS, as_markdown, as_text, bars, load_rows, verdicts
+from eagle3_tui.loadtable import HEADS, MEANS, as_markdown, as_text, bars, curves, load_rows, verdicts
 from eagle3_tui.mockserving import _bench
 
 SUMMARY = _bench(3, (0.62, 0.41, 0.28), (0.34, 0.12, 0.06), 1.37, 64)
@@ -30,6 +30,12 @@ def test_every_column_says_what_it_is():
 def test_bars_share_one_scale():
     drawn = bars(load_rows(SUMMARY))
     assert drawn[1] == "#" * 12 and drawn[0] == drawn[3] and drawn[4].count("#") < drawn[3].count("#")
+
+
+def test_a_curve_for_each_way_goes_over_the_loads():
+    drawn = {curve.label: curve.points for curve in curves(SUMMARY)}
+    assert drawn["none"] == ((1.0, 1.0), (8.0, 1.0))
+    assert [x for x, _ in drawn["mine, depth 3"]] == [1.0, 8.0] and len(drawn) == 3
 
 
 def test_the_report_holds_speeds_acceptance_checks_and_recipe():
@@ -62,5 +68,6 @@ def test_a_manifest_of_any_shape_is_shown(nasty):
     for summary in (dict.fromkeys(SUMMARY, nasty), {**SUMMARY, **changed, "controls": {"c": nasty}}):
         assert len(bars(load_rows(summary))) == len(load_rows(summary))
         as_text(summary)
+        curves(summary)
         report = as_markdown(summary, str(nasty))
         assert [line for line in report.splitlines() if line.startswith("# z")] == []

@@ -239,12 +239,28 @@ async def test_two_benches_stand_side_by_side_with_what_each_figure_is(show) -> 
         assert "A  51c0d2e4, 2025-11-29 13:42, of the profile as it is" in told and "B  9b1f6a20" in told
         assert "! not measured alike: max_new_tokens differ" in told
         assert "2.31 (2.26 to 2.38)" in told and "2.15 estimated" in told
-        await panel.press("down", "down", "down")
+        await panel.press(*["down"] * 6)
         assert "Acceptance length: tokens a verify step" in panel.text()
         await panel.press("left_square_bracket")
         assert "B  9b1f6a20" in panel.text()
         await panel.press("B")
         assert isinstance(panel.app.screen, Dashboard)
+
+
+async def test_speeds_stand_by_load_with_what_follows_from_them_and_are_saved_as_a_report(show) -> None:
+    async with show("done", (120, 40)) as panel:
+        await panel.press("B")
+        await panel.settle()
+        await panel.press("]")
+        assert "8 in flight: off; every measured depth loses" in panel.text()
+        await panel.press("down")
+        detail = panel.app.screen.query_one("Detail").text_to_copy()
+        assert "verify steps" in detail and "A drafter of your own? With 1 request in flight: yes" in detail
+        files = panel.app.screen.query_one("TablePane").save_files()
+        assert set(files) == {"table.tsv", "bench.md", "bench.json", "bench.svg"}
+        assert "mine, depth 3" in files["bench.svg"] and "## Recipe" in files["bench.md"]
+        await panel.press("]")
+        assert "recommended depth" in panel.text()
 
 
 async def test_without_a_bench_it_is_said_how_to_get_one(show) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eagle3_tui.benchfigures import SETS, figures_of_control, interval, number_of
+from eagle3_tui.chartdata import Drawn
 from eagle3_tui.drawing import bar
 from eagle3_tui.text import UNKNOWN, clean
 
@@ -103,6 +104,18 @@ def bars(rows: Sequence[LoadRow], full: str = "#", empty: str = ".") -> list[str
     """A bar of each row's speed-up, all on one scale."""
     most = max((row.speed for row in rows if row.speed is not None), default=1.0)
     return [bar(row.speed / most if row.speed is not None else None, BAR_CELLS, full, empty) for row in rows]
+
+
+def curves(summary: Mapping[str, Any]) -> list[Drawn]:
+    """Speed-up over requests in flight, a curve for each way and depth; the target alone is the line at 1."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for entry in map(_map, _list(summary.get("cells"))):
+        load, speed = _number(entry.get("concurrency")), _number(_map(entry.get("speedup")).get("mean"))
+        way = clean(entry.get("way") or UNKNOWN, 60)
+        label, speed = ("none", 1.0) if way == "none" else (f"{way}, depth {number_of(entry.get('depth'))}", speed)
+        if load is not None and speed is not None:
+            found.setdefault(label, []).append((load, speed))
+    return [Drawn(label, tuple(sorted(points))) for label, points in found.items()]
 
 
 def as_text(summary: Mapping[str, Any]) -> str:

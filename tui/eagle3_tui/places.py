@@ -6,7 +6,7 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import eagle3_backend
+from eagle3_backend import shipped
 from eagle3_backend.findings import FindingError, error
 
 if TYPE_CHECKING:
@@ -17,10 +17,8 @@ APPLICATION = "eagle3-tui"
 
 
 def shipped_profiles() -> Path:
-    """The folder of the example profiles: inside an installed package, at the top of a source tree."""
-    package = Path(eagle3_backend.__file__).parent
-    installed = package / "profiles"
-    return installed if installed.is_dir() else package.parents[1] / "profiles"
+    """The folder of the example profiles."""
+    return shipped.profiles()
 
 
 def user_settings() -> Path:

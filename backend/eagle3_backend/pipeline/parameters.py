@@ -121,7 +121,7 @@ class PromptsParameters(StageParameters):
     files: Tuple[str, ...] = _quiet(())
     """Prompt files (ShareGPT, OpenAI messages, plain JSONL), relative to the profile; they enter by content."""
     published: Tuple[str, ...] = _quiet(())
-    """Prompt files that training never sees, for `bench`, relative to the profile."""
+    """Prompt files that training never sees, for `bench`, relative to the profile; or shipped sets by name."""
     limit: int = 0
     """Use at most this many training prompts, in seeded order; 0 takes all."""
     holdout: int = 48

@@ -46,7 +46,7 @@ ModelOption = Annotated[
 ]
 PromptsOption = Annotated[
     list[Path] | None,
-    typer.Option("--prompts", metavar="FILE", help="Prompt file; repeatable. Else the profile's published prompts."),
+    typer.Option("--prompts", metavar="FILE", help="Prompt file, or a shipped set by name; repeatable."),
 ]
 DrafterOption = Annotated[
     str | None, typer.Option("--drafter", metavar="DIR", help="The drafter's directory, to be judged beside.")
@@ -145,12 +145,14 @@ def open_drafter(choice: Choice, output: Output, drafter: str | None, target: st
 
 
 def prompts_of(choice: Choice, given: list[Path] | None) -> list[Path]:
-    """The files that are given, else the profile's that no training sees."""
+    """The files (or shipped sets by name) that are given, else the profile's that no training sees."""
+    from eagle3_backend.shipped import prompt_file
+
     if given:
-        return given
+        return [prompt_file(Path(), str(path)) for path in given]
     profile = choice.load()
     names: tuple[str, ...] = getattr(profile.parameters["prompts"], "published")  # noqa: B009
-    return [profile.path.parent / Path(name).expanduser() for name in names]
+    return [prompt_file(profile.path.parent, name) for name in names]
 
 
 @contextmanager

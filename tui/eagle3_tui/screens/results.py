@@ -13,12 +13,14 @@ from eagle3_backend.control.commands import Command, Results
 from eagle3_backend.control.snapshot import Snapshot
 from eagle3_tui.benchfigures import Bench, Figure, figures, not_comparable
 from eagle3_tui.bindings import bindings
-from eagle3_tui.loadtable import HEADS, MEANS, as_markdown, bars, load_rows, verdicts
+from eagle3_tui.chartdata import svg_of
+from eagle3_tui.loadtable import HEADS, MEANS, as_markdown, bars, curves, load_rows, verdicts
 from eagle3_tui.screens.tables import TableScreen
 from eagle3_tui.text import clean
 from eagle3_tui.widgets.facts import pairs_lines, progress_words, state_words, wrapped
 from eagle3_tui.widgets.header import age_words
 from eagle3_tui.widgets.table import Row, Table
+from eagle3_tui.widgets.zoomed import ROLES
 
 NARROW = (0, 1, 2, 3)
 """Columns of the speeds that a narrow terminal shows; the detail below has the others."""
@@ -165,8 +167,14 @@ class ResultsScreen(TableScreen):
         benches = self._chosen()
         if not benches:
             return {}
-        report = as_markdown(benches[0].summary, f"Bench {benches[0].title}")
-        return {"bench.md": report, "bench.json": json.dumps(benches[0].summary, indent=1) + "\n"}
+        summary, palette = benches[0].summary, self.panel.look.palette
+        own = {name: getattr(palette, name) for name in ("background", "text", "dim", "line")}
+        colours = [getattr(palette, role) for role in ROLES]
+        return {
+            "bench.md": as_markdown(summary, f"Bench {benches[0].title}"),
+            "bench.json": json.dumps(summary, indent=1) + "\n",
+            "bench.svg": svg_of("speed-up beside none", curves(summary), "requests in flight", colours, own, False),
+        }
 
     def action_other_bench(self) -> None:
         if len(self._benches) < 2:

@@ -145,9 +145,7 @@ def test_both_exported_layouts_are_accepted_alike_by_the_engine(make_laptop, pub
 
 
 def test_serve_answers_through_the_tunnel_and_leaves_when_stopped(laptop, campaign):
-    served = laptop.call("run", "--through", "serve", "--json", timeout=600)
-    assert served.code == 0 and served.json["ended"]["state"] == "running", served.stderr[-4000:]
-    tunnel = laptop.begin("endpoint", "--json")
+    tunnel = laptop.begin("serve", "--json")
     endpoint = json.loads(tunnel.stdout.readline())
     request = urllib.request.Request(
         f"{endpoint['base_url']}/chat/completions",
@@ -159,6 +157,9 @@ def test_serve_answers_through_the_tunnel_and_leaves_when_stopped(laptop, campai
     with urllib.request.urlopen(request, timeout=120) as response:
         answer = json.load(response)
     assert answer["usage"]["completion_tokens"] > 0
+    said = laptop.call("chat", "Name three colours.", "--max-tokens", "48", "--json").json
+    assert said["text"] and said["tokens"] > 1 and said["tokens_per_second"] > 0
+    assert 1.0 <= said["acceptance_length"] <= 4.0
     assert laptop.call("stop", "serve", "--json").json["stages"]["serve"] == "stopped"
     tunnel.communicate(timeout=60)
     assert tunnel.returncode == 6

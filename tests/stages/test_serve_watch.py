@@ -54,6 +54,13 @@ def test_lines_that_cannot_be_of_these_counters_are_told_once(windows):
     assert source.disagreement() is None
 
 
+def test_after_a_restart_of_a_process_log_and_counters_are_no_longer_compared():
+    source = SecondSource(page(20, 16))
+    source.begin_anew()
+    assert "log_agrees" not in source.take(*logged((24, 90)), page(3, 2))
+    assert source.disagreement() is None
+
+
 def test_means_without_counts_are_shown_and_not_judged():
     source = SecondSource(page(0, 0))
     told = source.take(3, Drafting(400.0, 1200.0, 300.0, exact=False), page(0, 0))

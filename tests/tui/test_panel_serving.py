@@ -56,6 +56,17 @@ async def test_an_answer_of_the_endpoint_is_shown_with_its_speed_and_acceptance(
         assert panel.app.screen.context == "serve"
 
 
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (200, 60)])
+async def test_a_talk_fits_every_size(show, size) -> None:
+    async with show("done", size) as panel:
+        await serving(panel)
+        await panel.press("K")
+        await panel.settle()
+        await typed(panel, "why " * 40)
+        await until(panel, lambda: "2.31" in panel.text())
+        assert {len(line) for line in panel.lines()} == {size[0]}
+
+
 async def test_a_talk_that_fails_says_why(show, monkeypatch) -> None:
     def broken(self, messages, max_tokens):
         yield "hal"

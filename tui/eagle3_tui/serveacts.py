@@ -56,7 +56,7 @@ def _own(now: Mapping[str, Any]) -> list[Any]:
     depths = [depth for depth in DEPTHS if depth != now.get("depth")]
     return [
         Choice(f"serve.layout={layout}", f"layout {layout}", "the same drafter, as its other directory says it"),
-        *(Choice(f"serve.depth={depth}", f"depth {depth}", f"{depth} drafted tokens a step") for depth in depths),
+        *(Choice(f"serve.depth={depth}", f"depth {depth}", f"tokens drafted a step: {depth}") for depth in depths),
         Choice(f"serve.engine={engine}", f"engine {engine}", f"in the profile's environment '{engine}'"),
     ]
 

@@ -155,7 +155,7 @@ def _log_lines(metrics: Mapping[str, float], look: Look, width: int) -> list[Tex
     if "log_length" not in metrics:
         return []
     agrees = metrics.get("log_agrees")
-    verdict = "; these are means without counts" if agrees is None else ", and the counters agree"
+    verdict = "; it cannot be held against the counters" if agrees is None else ", and the counters agree"
     if agrees == 0.0:
         verdict = ", but the counters do not agree"
     told = f"The engine's log since its start: length {metrics['log_length']:.2f} over {metrics['log_windows']:.0f} "

@@ -93,6 +93,7 @@ def _watch(context: StageContext, engine: EngineProcess, client: Client, before:
         made = window(before, after, now - since)
         if made.reset:
             context.report(_reset())
+            second_source.begin_anew()
         values = made.values()
         was_idle, idle = idle, not any(values.values())
         told = second_source.take(windows, logged, after)
@@ -113,6 +114,7 @@ class SecondSource:
     def __init__(self, first: Scrape) -> None:
         self._scrapes = [drafting(first)] * 2
         self._windows = 0
+        self._comparable = True
         self._wrong: Finding | None = None
         self._told = False
 
@@ -125,7 +127,7 @@ class SecondSource:
             return {}
         self._windows = windows
         found = {"log_windows": float(windows), "log_length": logged.length}
-        if not (logged.exact and counted.drafts):
+        if not (logged.exact and counted.drafts and self._comparable):
             return found  # SGLang logs means, and counts no accepted tokens: there is nothing to hold against it
         agrees = all(
             getattr(earlier, name) <= getattr(logged, name) <= getattr(counted, name)
@@ -134,6 +136,10 @@ class SecondSource:
         if not agrees:
             self._wrong = self._wrong or _disagree(logged, counted)
         return {**found, "log_agrees": float(agrees)}
+
+    def begin_anew(self) -> None:
+        """The counters fell: the log goes on from an older start, and the two are no longer of the same."""
+        self._comparable = False
 
     def disagreement(self) -> Finding | None:
         """The first one, once."""

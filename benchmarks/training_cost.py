@@ -13,17 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from measuring import child, row, speculators_python
+from peers import cpu_environment
 
 ROWS = (8192, 32768, 131072)
 REACH = 5.0
 OVERHEAD = 1.05
 TILE_ROWS = 128
+LIBRARIES = ("speculators", "specforge")
 
 
 def results() -> dict[str, dict[str, Any]]:
     here = Path(__file__)
     ours, eager, products = (child(here, variant) for variant in ("ours", "eager", "products"))
-    peers = {"eager": eager, "speculators": child(here, "speculators", python=speculators_python())}
+    pythons = {"speculators": speculators_python(), "specforge": cpu_environment.main("specforge")}
+    peers = {"eager": eager, **{library: child(here, library, python=python) for library, python in pythons.items()}}
     ratio, reach = {}, {}
     for place, own in ours.items():
         for variant, entry in peers.items():
@@ -55,7 +58,7 @@ def main(variant: str) -> dict[str, dict[str, float]]:
     import training_inputs
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    if variant != "speculators":
+    if variant not in LIBRARIES:
         kernel = importlib.import_module("eagle3_kernels.draft_loss")
         # Chunks as on a GPU, and fewer passes over a chunk: a count that is not smaller for it and takes seconds.
         kernel.CHUNK_ROWS["torch"] = kernel.CHUNK_ROWS["triton"]
@@ -67,7 +70,7 @@ def main(variant: str) -> dict[str, dict[str, float]]:
             step = step_of(variant, training_inputs.weights(training_inputs.KIMI), training_inputs.KIMI)
             given = training_inputs.data(training_inputs.KIMI, rows)
             found[f"T {rows}"] = counted = counting.counted(lambda step=step, given=given: step.loss(given).backward())
-        if variant == "speculators":
+        if variant in LIBRARIES:
             # The stand-ins compute nothing, so their products are missing.
             del counted["tflop"]
         print(f"{variant}, T {rows}: {counted}, {time.monotonic() - started:.0f} s", file=sys.stderr)
@@ -84,9 +87,8 @@ def step_of(variant: str, given: Any, shapes: Any) -> Any:
         from peers import eager
 
         return eager.Step(shapes, given)
-    from peers import speculators_step
-
-    return speculators_step.Step(shapes, given, counting=True)
+    step = importlib.import_module(f"peers.{variant}_step")
+    return step.Step(shapes, given, counting=True)
 
 
 if __name__ == "__main__":

@@ -3,16 +3,21 @@
 On a CPU it takes the attention ``sdpa``, its loss in plain torch (`specforge_on_cpu`), and nothing is compiled. Its
 teacher is the target's whole head; rows of it outside the draft vocabulary are zero here, so that no row is left out of
 the loss. Its head, which its trainer trains, is frozen as those of the others are, and the mean over all rows of each
-unrolled step is made the mean over the rows that still have a token, without its decay.
+unrolled step is made the mean over the rows that still have a token, without its decay. With ``counting`` it is as on a
+GPU: its two kernels there (FlexAttention, the loss) are stand-ins that allocate and keep what those do and compute
+nothing. What torch.compile may save it there is not counted.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch._dynamo
 from peers import specforge_on_cpu  # noqa: F401
-from specforge.algorithms.eagle3.model import OnlineEagle3Model
-from specforge.modeling.draft.llama3_eagle import LlamaForCausalLMEagle3
+from peers.stand_ins import Attention
+from specforge.algorithms.eagle3 import model
+from specforge.modeling.draft import llama3_eagle
 from torch import Tensor
 from training_inputs import EPS, STEPS, THETA, Data, Shapes, Weights
 from transformers import LlamaConfig
@@ -23,7 +28,7 @@ torch._dynamo.config.disable = True
 class Step:
     """The loss of one step, mean over the rows of each of its unrolled steps."""
 
-    def __init__(self, shapes: Shapes, given: Weights) -> None:
+    def __init__(self, shapes: Shapes, given: Weights, counting: bool = False) -> None:
         config = LlamaConfig(
             hidden_size=shapes.hidden,
             intermediate_size=shapes.intermediate,
@@ -33,18 +38,27 @@ class Step:
             head_dim=shapes.head_dim,
             vocab_size=shapes.vocabulary,
             rms_norm_eps=EPS,
-            max_position_embeddings=4096,
+            max_position_embeddings=1 << 18,
             rope_parameters={"rope_type": "default", "rope_theta": THETA},
             draft_vocab_size=shapes.draft_vocabulary,
         )
-        draft = LlamaForCausalLMEagle3(config, attention_backend="sdpa")
+        attention = "flex_attention" if counting else "sdpa"
+        torch.set_default_dtype(torch.bfloat16)
+        draft = llama3_eagle.LlamaForCausalLMEagle3(config, attention_backend=attention)
+        torch.set_default_dtype(torch.float32)
         own = {**given.drafter, "embed_tokens.weight": given.embedding.float()}
         missing = draft.load_state_dict(own, strict=False)
         assert set(missing.missing_keys) <= {"t2d", "d2t"} and not missing.unexpected_keys, missing
-        draft.t2d.copy_(torch.arange(shapes.vocabulary) < shapes.draft_vocabulary)
+        draft.t2d = torch.arange(shapes.vocabulary) < shapes.draft_vocabulary
         draft.freeze_embedding()
         draft.lm_head.weight.requires_grad_(False)
-        self.model = OnlineEagle3Model(draft, length=STEPS, attention_backend="sdpa").to(torch.bfloat16)
+        if counting:
+            # Shapes have no values to choose columns by; their numbers choose as many.
+            draft.t2d = torch.arange(shapes.draft_vocabulary)
+            llama3_eagle.compile_friendly_create_block_mask = lambda *_, **__: None
+            llama3_eagle.compile_friendly_flex_attention = _attention
+            model.LogSoftmaxLoss = _Loss
+        self.model = model.OnlineEagle3Model(draft, length=STEPS, attention_backend=attention)
         rest = given.teacher_head.new_zeros(shapes.vocabulary - shapes.draft_vocabulary, shapes.hidden)
         self.teacher_head = torch.cat([given.teacher_head, rest])
 
@@ -61,3 +75,21 @@ class Step:
             hidden_states=given.aux[None],
         )
         return sum((loss * count / (count - step) for step, loss in enumerate(losses)), torch.zeros(()))
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
+    return Attention.apply(query, key, value)
+
+
+class _Loss(torch.autograd.Function):
+    """Memory of its loss: logits, labels and mask kept with two numbers a row; the logits become their gradient."""
+
+    @staticmethod
+    def forward(context: Any, logits: Tensor, target: Tensor, position_mask: Tensor) -> Tensor:
+        rows = logits.new_empty(3, *logits.shape[:-1], dtype=torch.float32)
+        context.save_for_backward(logits.detach(), target, position_mask, rows)
+        return rows[0].mean()
+
+    @staticmethod
+    def backward(context: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return context.saved_tensors[0], None, None

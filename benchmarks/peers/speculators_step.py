@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from peers.stand_ins import Attention
 from speculators.config import SpeculatorsConfig, VerifierConfig
 from speculators.losses import resolve_loss_config
 from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig, metrics
@@ -80,23 +81,9 @@ class Step:
         return loss
 
 
-class _Attention(torch.autograd.Function):
-    """Memory of FlexAttention: output and log-sum-exp kept, gradients of the inputs made."""
-
-    @staticmethod
-    def forward(context: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        output, lse = torch.empty_like(query), query.new_empty(query.shape[:-1], dtype=torch.float32)
-        context.save_for_backward(query, key, value, output, lse)
-        return output
-
-    @staticmethod
-    def backward(context: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        return tuple(torch.empty_like(entry) for entry in context.saved_tensors[:3])
-
-
 def _attention(_module: Any, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
     states = (entry.contiguous() for entry in (query, key, value))
-    return _Attention.apply(*states).transpose(1, 2).contiguous(), None
+    return Attention.apply(*states).transpose(1, 2).contiguous(), None
 
 
 AttentionInterface().register("counted_attention", _attention)

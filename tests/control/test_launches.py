@@ -48,6 +48,14 @@ def test_the_dry_run_shows_the_launch_with_its_drafter_and_the_reason_for_every_
     assert "the method is written out" in answer["script"]
 
 
+def test_the_dry_run_of_the_decode_profile_shows_the_profiler_and_where_traces_go(campaign, exported):
+    campaign.ask(exported, Open(campaign.profile, ("trace.context=512",)))
+    answer = campaign.ask(exported, DryRun("trace"))
+    assert codes(answer, "error", "warning") == []
+    line = answer["launches"]["trace"]["line"]
+    assert "--profiler-config" in line and "/traces/drafted" in line and "eagle3" in line
+
+
 def test_a_context_beyond_what_the_target_knows_refuses_unless_it_is_accepted(campaign, exported):
     campaign.ask(exported, Open(campaign.profile, ("serve.context=8192",)))
     answer = campaign.ask(exported, DryRun("serve"))

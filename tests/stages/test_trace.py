@@ -53,6 +53,8 @@ def test_a_decode_step_is_told_with_the_drafter_and_without(profile):
     assert plain["shares"]["gap"] == pytest.approx(0.1) and plain["drafter"] is None
     assert (drafted["steps"], drafted["requests"], plain["step_ms"]) == (6, 4, 1.0)
     assert context.engine_starts == 2 and context.codes() == []
+    last = context.lines("progress")[-1]
+    assert last["done"] == last["total"] == 16
 
 
 def test_what_speculation_can_win_rests_on_the_measured_times(profile):

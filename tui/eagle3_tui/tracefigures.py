@@ -28,13 +28,15 @@ STEPS = "Steps that were measured, all with the same number of requests; steps w
 UNKNOWN_NAMES = "Share of the time in names that no rule knows; it counts as other. The profile lists them."
 
 GAINS = (
-    ("length", "acceptance length here", "Tokens a verify step of the few requests that were profiled."),
+    ("length", "length here", "Tokens a verify step of the few requests that were profiled."),
     ("speedup", "speed-up here", "Length x plain step / drafting step: what this drafter won on these requests."),
     ("break_even_length", "break-even length", "Drafting step / plain step: a shorter acceptance length loses."),
-    ("free_drafter", "at most, drafting for nothing", "The same length with a drafter that takes no time."),
-    ("perfect_drafter", "at most, every draft accepted", "All k drafts accepted, and the drafter takes what it takes."),
+    ("free_drafter", "at most, free drafter", "The same length with a drafter that takes no time."),
+    ("perfect_drafter", "at most, all accepted", "All k drafts accepted, and the drafter takes what it takes."),
     ("most", "at most, both", "All k drafts accepted by a drafter that takes no time: nothing beats it at this depth."),
 )
+SHOWN = 0.0005
+"""Least share that is shown: less rounds to 0.0 %."""
 FORMULA = " Tokens a step x time of a plain step / time of a drafting step (arXiv:2211.17192, Theorem 3.8), with "
 FORMULA += "measured times; in brackets the 95 % interval over steps and requests."
 AT_BENCH = "A bench's acceptance length at the same depth with the times measured here. Both intervals are multiplied."
@@ -88,7 +90,7 @@ def _shares(summary: Mapping[str, Any]) -> Iterator[Line]:
     shares, others = _map(drafted.get("shares")), _map(plain.get("shares"))
     for place, (name, holds) in enumerate(CATEGORIES.items()):
         share, other = _share(shares.get(name)), _share(others.get(name))
-        if share or other:
+        if max(share or 0.0, other or 0.0) >= SHOWN:
             words = name.replace("_", "-") if name == "all_reduce" else name
             role = {"drafter": "accent", "gap": "warn", "other": "dim"}.get(name, "text")
             cells = share_of(share, 1), share_of(other, 1) if others else ""
@@ -98,7 +100,7 @@ def _shares(summary: Mapping[str, Any]) -> Iterator[Line]:
         ("waiting_for_ranks", "  waiting for ranks", WAITING),
         ("unknown_share", "  unknown names", UNKNOWN_NAMES),
     ):
-        if _share(drafted.get(key)) or _share(plain.get(key)):
+        if max(_share(part.get(key)) or 0.0 for part in (drafted, plain)) >= SHOWN:
             cells = share_of(drafted.get(key), 1), share_of(plain.get(key), 1) if plain else ""
             yield Line(f"11 {key}", name, *cells, means, None, "dim")
 
@@ -131,7 +133,7 @@ def _gains(summary: Mapping[str, Any], bench: Mapping[str, Any]) -> Iterator[Lin
         yield Line(f"30 {key}", name, interval(gains.get(key), before), "", means + FORMULA, None, role)
         if key == "speedup" and _map(bench.get("recipe")).get("depth") == depth:
             for place, length in _map(bench.get("acceptance_length")).items():
-                words = f"speed-up, bench {SETS.get(place, clean(place, 40))}"
+                words = f"speed-up, {SETS.get(place, clean(place, 40))}"
                 at = at_length(gains, _numbers(length))
                 yield Line(f"31 {clean(place, 40)}", words, interval(at, "x"), "", AT_BENCH)
 

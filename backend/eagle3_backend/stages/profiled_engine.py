@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from eagle3_backend.engines.answers import POLL, Answer, Prompt, Refusal, ask_all
+from eagle3_backend.engines.answers import POLL, Answer, Prompt, ask_all
 from eagle3_backend.engines.launch import profile_request, with_profiler
 from eagle3_backend.engines.plan import Plan
 from eagle3_backend.findings import FindingError, error
@@ -43,10 +43,12 @@ def prompts(count: int) -> list[Prompt]:
 
 
 def profile_server(
-    context: StageContext, model: Path, plan: Plan, directory: Path, tokens: int
+    context: StageContext, model: Path, plan: Plan, directory: Path, tokens: int, told: Callable[[], None]
 ) -> tuple[list[Answer], list[Path], str]:
     """The answers of so many ``tokens`` that were profiled, the traces in ``directory``, and the engine's version.
-    Raises FindingError, Stopped."""
+
+    ``told`` is called at every answer, of which each prompt gets two. Raises FindingError, Stopped.
+    """
     parameters = context.parameters
     shape = (str(directory), parameters.steps)
     with EngineProcess(with_profiler(plan, *shape), model=str(model), context=context) as process:
@@ -59,9 +61,9 @@ def profile_server(
         try:
             version = client.version()
             asked = prompts(parameters.concurrency)
-            _ask(client, asked, WARM_TOKENS, watch)
+            _ask(client, asked, WARM_TOKENS, watch, told)
             command(process.port, process.api_key, "/start_profile", profile_request(plan["engine"], *shape))
-            answers = _ask(client, asked, tokens, watch)
+            answers = _ask(client, asked, tokens, watch, told)
             if plan["engine"] == "vllm":
                 # SGLang stops by itself, and refuses to stop once more.
                 command(process.port, process.api_key, "/stop_profile", {}, WRITE_SECONDS)
@@ -71,10 +73,16 @@ def profile_server(
     return answers, files, version
 
 
-def _ask(client: Client, asked: Sequence[Prompt], tokens: int, watch: Callable[[], None]) -> list[Answer]:
+def _ask(
+    client: Client, asked: Sequence[Prompt], tokens: int, watch: Callable[[], None], told: Callable[[], None]
+) -> list[Answer]:
     """All prompts at once. Raises RequestRefused, OSError, and what ``watch`` raises."""
-    found = ask_all(lambda prompt: client.chat(prompt, tokens), asked, len(asked), watch)
-    return [answer for answer in found if not isinstance(answer, Refusal)]
+    answers = []
+    for answer in ask_all(lambda prompt: client.chat(prompt, tokens), asked, len(asked), watch):
+        told()
+        if isinstance(answer, Answer):
+            answers.append(answer)
+    return answers
 
 
 def _written(directory: Path, ranks: int, watch: Callable[[], None]) -> list[Path]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,14 @@ def run(context: StageContext) -> None:
     plan = drafted_engine(context)
     _check_disk(context)
     tokens = parameters.max_new_tokens
-    drafted = _profiled(context, model, with_measurement(plan, drafting=True), "drafted", tokens)
+    told = _progress(context)
+    drafted = _profiled(context, model, with_measurement(plan, drafting=True), "drafted", tokens, told)
     plain = None
     if parameters.control:
         plan = with_measurement(context.spec["engine"], drafting=False)
         # A step gives one token here: no more are asked for than are profiled.
         enough = PROFILE_DELAY + parameters.steps + SPARE_TOKENS
-        plain = _profiled(context, model, plan, "plain", min(tokens, enough))
+        plain = _profiled(context, model, plan, "plain", min(tokens, enough), told)
     summary = _summary(context, drafted, plain)
     write_json(context.output / "trace.json", summary)
     context.finish({**summary, **_in_short(summary)})
@@ -83,11 +85,20 @@ def _check_disk(context: StageContext) -> None:
     check_forecast(Path(tempfile.gettempdir()), packed * UNPACKED, FLOOR)
 
 
-def _profiled(context: StageContext, model: Path, plan: Plan, name: str, tokens: int) -> _Server:
+def _progress(context: StageContext) -> Callable[[], None]:
+    """Counts answers, two for each prompt and server, in the journal."""
+    total = 2 * context.parameters.concurrency * (1 + context.parameters.control)
+    done = count(1)
+    return lambda: context.journal.progress(next(done), total, "answers")
+
+
+def _profiled(
+    context: StageContext, model: Path, plan: Plan, name: str, tokens: int, told: Callable[[], None]
+) -> _Server:
     """One server profiled and its traces reduced. Raises FindingError, Stopped."""
     directory = context.output / "traces" / name
     directory.mkdir(parents=True)
-    answers, files, version = profile_server(context, model, plan, directory, tokens)
+    answers, files, version = profile_server(context, model, plan, directory, tokens, told)
     ranks: list[Timeline] = []
     problems: list[FindingError] = []
     for path in files:

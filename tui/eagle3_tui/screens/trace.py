@@ -19,7 +19,7 @@ from eagle3_tui.widgets.facts import pairs_lines, progress_words, state_words, w
 from eagle3_tui.widgets.header import age_words
 from eagle3_tui.widgets.table import Row, Table
 
-BAR = 24
+BAR, NARROW_BAR = 24, 18
 """Cells of a bar that is 100 %."""
 WIDE = 100
 """Cells from which on the rows say themselves what they mean."""
@@ -79,11 +79,12 @@ class TraceScreen(TableScreen):
         wide = self.app.size.width >= WIDE
         rows = tuple(self._row(line, wide) for line in lines(self._summary, self._bench))
         heads = ("of a decode step", "with drafter", "without", *(("",) if wide else ()), "what it is" if wide else "")
-        return Table(title, heads, rows, "", tuple(self._notes()), 12 if wide else BAR)
+        return Table(title, heads, rows, "", tuple(self._notes()), 12 if wide else NARROW_BAR)
 
     def _row(self, line: Line, wide: bool) -> Row:
         look = self.panel.look
-        chart = "" if line.share is None else bar(line.share, BAR, look.glyph("full"), look.glyph("empty"))
+        full = BAR if wide else NARROW_BAR
+        chart = "" if line.share is None else bar(line.share, full, look.glyph("full"), look.glyph("empty"))
         cells = [(line.name, line.role), (line.drafted, line.role), (line.plain, "dim"), (chart, "accent")]
         return Row(line.key, (*cells, *(((line.means, "dim"),) if wide else ())))
 

@@ -46,13 +46,19 @@ _RULES: Tuple[Tuple[str, str], ...] = (
         r"cutlass_mla|decode_attention|extend_attention|prefill_attention|_fwd_(?:grouped_)?kernel|"
         r"merge_attn_states|merge_?states?(?:kernel|_)|reshape_and_cache|concat_and_cache|gather_cache|cp_gather|"
         r"kv_?cache|set_kv_buffer|set_mla_kv|cascade|xqa|kernel_mha|mha_fwd|scaled_dot_product|sdpa|sparse_attn|"
-        r"indexer|mqa_logits|attn_fwd|attn_decode|splitkv|kernel_unified|ragged_attention|scheduler_metadata",
+        r"indexer|mqa_logits|attn_fwd|attn_decode|split_?kv|kernel_unified|ragged_attention|scheduler_metadata|"
+        # Linear attention and state spaces stand in its place; the tables of its cache are part of it.
+        r"attn|attention|gated_delta|gdn_|kda_|mamba|causal_conv1d|selective_scan|chunk_(?:fwd|state|scan|o|bwd)|"
+        r"fused_recurrent|lightning|solve_tril|seg_la_|_fwd_(?:none_)?diag|_fwd_kv_|(?:^|[_:])mla(?:_|$)|"
+        r"kv_indices|kv_splits|page_table|page_indices|cache_locs?|req_to_token|reduce_segments|(?:^|_)dcp_|"
+        r"index_topk|topk_index|index_logits|sparse_topk|kpool",
     ),
     (
         "moe",
-        r"fused_moe|moe|grouped_?topk|topk_?gating|group(?:ed)?_?gemm|group_?problem_?shape|m_?grouped|expert|"
+        r"fused_moe|moe|grouped_?topk|topk_?gating|group(?:ed)?_?gemm(?!a)|group_?problem_?shape|m_?grouped|expert|"
         r"silu_and_mul_masked|ep_scatter|ep_gather|deep_gemm.*group|routing(?:main|custom|renormalize|deepseek|indices)|"
-        r"expand_?input_?rows|finalize_?moe|permute_?(?:rows|tokens)|ptr_?array|batched_?marlin|bmm_.*(?:swiglu|routed)",
+        r"expand_?input_?rows|finalize_?moe|permute_?(?:rows|tokens)|ptr_?array|batched_?marlin|bmm_.*(?:swiglu|routed)|src2dst|gateup_input|"
+        r"post_reorder|router_|routing_|problem_sizes|topk_softmax|topk_sigmoid|gate_topk|hash_topk",
     ),
     (
         "copy",
@@ -61,27 +67,37 @@ _RULES: Tuple[Tuple[str, str], ...] = (
     ),
     (
         "sampling",
-        r"sampl(?:e|ing)|reject|top_?k|top_?p|min_?p_|radix_?sort|devicesort|segmented_?sort|bitonic|aten::(?:sort|topk)|"
+        r"(?<!up)sampl(?:e|ing)|reject|top_?k|top_?p|min_?p_|radix_?sort|devicesort|segmented_?sort|bitonic|aten::(?:sort|topk)|"
         r"arg_?max|arg_?min|multinomial|gumbel|soft_?max|penalt|logprob|logits|bincount|philox|exponential|"
         r"distribution_|verify_tree|verify_chain|tree_speculative|build_tree|spec_decode|eagle|next_token|draft_tokens|"
-        r"vocab_?mask|bitmask|inverse_cdf|renorm",
+        r"vocab_?mask|bitmask|inverse_cdf|renorm|"
+        r"residual_mass|sumexp|bad_words|temperature|watermark|thinking|token_filter|bonus|accept|^expand_kernel|"
+        r"draft_(?:extend|inputs)|logit",
     ),
+    # Before the matrix products, whose names Gemma and fused quantisation share.
+    ("elementwise", r"rms_?norm|layer_?norm|silu_mul"),
     (
         "gemm",
-        r"gemm|gemv|cublas|nvjet|split_?k|xmma|hmma|s16816|s1688|cutlass|marlin|machete|awq|gptq|exllama|wvsplit|"
+        r"gemm(?!a)|gemv|cublas|nvjet|split_?k(?!v|ernel)|xmma|hmma|s16816|s1688|cutlass|marlin|machete|awq|gptq|exllama|wvsplit|"
         r"matmul|mat_?mul|scaled_mm|\b\w*_mm\b|mm_kernel|triton_(?:tem|mm)|dot_kernel|onednn|mkldnn|dnnl|"
-        r"aten::(?:mm|addmm|bmm|baddbmm|linear|matmul|mv|addmv|dot|_scaled_mm)|block_fp8|tinygemm|gemvx|linear",
+        r"aten::(?:mm|addmm|bmm|baddbmm|linear|matmul|mv|addmv|dot|_scaled_mm)|block_fp8|tinygemm|gemvx|linear|"
+        r"lora_|sgmv|bgmv|w4a16|w8a8|w4a8|rowwise_kernel|_wo_a_",
     ),
     (
         "elementwise",
         r"rms_?norm|layer_?norm|group_?norm|l2_?norm|rotary|rope|silu|gelu|swiglu|relu|act_and_mul|fused_add|"
         r"elementwise|pointwise|triton_(?:poi|red|per)_|quant|embedding|index_?(?:select|put|kernel|elementwise)?_?kernel|"
-        r"vectorized|reduce_kernel|scan_?kernel|cumsum|arange|gather|scatter|where|clamp|tanh|sigmoid|norm_kernel|mrope|"
+        r"vectorized|reduce_kernel|scan_?kernel|cumsum|arange|gather|scatter|where|clamp|tanh|sigmoid|norm|mrope|scale_shift|"
+        r"glu_|gating|cast_|mean_kernel|sum_kernel|hadamard|fwht|swizzle|mxfp|residual_add|concat_"
         r"aten::(?:add|sub|mul|div|neg|pow|rsqrt|mean|sum|cos|sin|exp|log|max|min|maximum|minimum|eq|ne|lt|le|gt|ge|"
         r"index|masked_fill|bitwise_\w+|logical_\w+|any|all|abs|floor_divide|remainder|repeat_interleave|where)_?\b",
     ),
     # Views, allocations and the like: known, and of no weight on a device.
-    ("other", r"^aten::|^torch::|prims::|^detach|slot_mapping|prepare_|input_batch|block_table"),
+    (
+        "other",
+        r"^aten::|^torch::|prims::|^detach|slot_mapping|prepare_|input_batch|block_table|metadata|"
+        r"seq_?lens?|position_kernel|alloc_|write_zeros|zero_|pad_|input_ids|expand_idx",
+    ),
 )
 
 _COMPILED: Tuple[Tuple[str, Pattern[str]], ...] = tuple((name, re.compile(rule)) for name, rule in _RULES)

@@ -106,6 +106,8 @@ RECORDED = {
         "void at::native::sbtopk::gatherTopK<float, unsigned int, 2>",
         "eagle_prepare_next_token_padded_kernel",
         "void verify_tree_greedy<int>",
+        "void VerifyTreeGreedy<int, long>",
+        "void at::native::warpMergeSortKVInPlace<-1, -1, 128, 16, float>",
         "_gumbel_sample_kernel",
         "_topk_log_softmax_kernel",
         "_compute_global_residual_mass",

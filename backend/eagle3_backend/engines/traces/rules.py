@@ -69,7 +69,7 @@ _RULES: Tuple[Tuple[str, str], ...] = (
         "sampling",
         r"(?<!up)sampl(?:e|ing)|reject|top_?k|top_?p|min_?p_|radix_?sort|devicesort|segmented_?sort|bitonic|aten::(?:sort|topk)|"
         r"arg_?max|arg_?min|multinomial|gumbel|soft_?max|penalt|logprob|logits|bincount|philox|exponential|"
-        r"distribution_|verify_tree|verify_chain|tree_speculative|build_tree|spec_decode|eagle|next_token|draft_tokens|"
+        r"distribution_|verify_?tree|verify_?chain|tree_?speculative|build_?tree|merge_?sort|spec_decode|eagle|next_token|draft_tokens|"
         r"vocab_?mask|bitmask|inverse_cdf|renorm|"
         r"residual_mass|sumexp|bad_words|temperature|watermark|thinking|token_filter|bonus|accept|^expand_kernel|"
         r"draft_(?:extend|inputs)|logit",
@@ -85,7 +85,7 @@ _RULES: Tuple[Tuple[str, str], ...] = (
     ),
     (
         "elementwise",
-        r"rms_?norm|layer_?norm|group_?norm|l2_?norm|rotary|rope|silu|gelu|swiglu|relu|act_and_mul|fused_add|"
+        r"rms_?norm|layer_?norm|group_?norm|l2_?norm|rotary|rope|silu|gelu|swiglu|relu|act_and_mul|act_kernel|tensor_kernel_scan|fused_add|"
         r"elementwise|pointwise|triton_(?:poi|red|per)_|quant|embedding|index_?(?:select|put|kernel|elementwise)?_?kernel|"
         r"vectorized|reduce_kernel|scan_?kernel|cumsum|arange|gather|scatter|where|clamp|tanh|sigmoid|norm|mrope|scale_shift|"
         r"glu_|gating|cast_|mean_kernel|sum_kernel|hadamard|fwht|swizzle|mxfp|residual_add|concat_"

@@ -54,15 +54,14 @@ def train_python(laptop):
 
 
 @pytest.fixture(scope="session")
-def beside(train_python, workspace, speculators_environment):
-    """Asks the helper in speculators' environment."""
+def asked(train_python, workspace, speculators_environment):
+    """Asks a helper of `tests/support` in speculators' environment."""
     python = speculators_environment.build(workspace.parent / "speculators", train_python)
-    script = REPOSITORY / "tests" / "support" / "beside_speculators.py"
     path = os.pathsep.join(str(REPOSITORY / room) for room in ("backend", "kernels"))
 
-    def ask(step, **request):
+    def ask(name, *words, **request):
         ended = subprocess.run(
-            [python, str(script), step],
+            [python, str(REPOSITORY / "tests" / "support" / f"{name}.py"), *words],
             env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1"},
             input=json.dumps(request),
             stdout=subprocess.PIPE,
@@ -73,6 +72,12 @@ def beside(train_python, workspace, speculators_environment):
         return json.loads(ended.stdout.splitlines()[-1])
 
     return ask
+
+
+@pytest.fixture(scope="session")
+def beside(asked):
+    """Asks for drafters to be written, or compared."""
+    return lambda step, **request: asked("beside_speculators", step, **request)
 
 
 @pytest.fixture(scope="session")
@@ -175,3 +180,14 @@ def test_the_campaigns_drafter_loads_and_computes_the_same_on_its_own_states(lap
         assert max(answer["float64"]) <= TOLERANCE
         assert max(answer["float32"]) <= TOLERANCE * answer["scale"]
     assert answers[0]["packaging"]["theirs"] == answers[0]["packaging"]["ours"]
+
+
+def test_speculators_own_reader_and_model_take_what_the_trainer_stage_gives_them(laptop, asked, tmp_path):
+    """A few conversations of the campaign; whole trainings by the library need a GPU or patches."""
+    ended = laptop.call("run", "--through", "vocab", "--json", timeout=1700)
+    assert ended.code == 0, ended.stderr[-4000:]
+    stages = laptop.stages()
+    inputs = {name: stages[stage]["output"] for name, stage in (("target", "target"), ("vocab", "vocab"))}
+    found = asked("fed_speculators", folder=str(tmp_path), store=stages["extract"]["output"], **inputs)
+    assert found.pop("rows") == {"train": 5, "val": 2}
+    assert all(found.values()), found

@@ -43,7 +43,7 @@ sys.exit(int(sys.argv[4]))
 class StandIn:
     """A library that prints losses and whose drafter lies there already."""
 
-    name, module, cpu_patches = "torch", "torch", ""
+    name, module, cpu_patches, total = "torch", "torch", "", 3
 
     def __init__(self, work, steps=3, pause=0.0, last="2.5", code=0) -> None:
         self.work, self.words = work, [str(each) for each in (steps, pause, last, code)]
@@ -135,6 +135,7 @@ def test_a_librarys_drafter_becomes_the_artifact_and_goes_on_to_evaluation_and_e
     context = trained_by()
     metrics = [line for line in context.lines("metric")]
     assert [(line["step"], line["values"]["train/loss"]) for line in metrics] == [(1, 2.5), (2, 2.5), (3, 2.5)]
+    assert [(line["done"], line["total"]) for line in context.lines("progress")] == [(1, 3), (2, 3), (3, 3)]
     weights = load_file(context.output / train.WEIGHTS)
     assert "embed_tokens.weight" not in weights and {tensor.dtype for tensor in weights.values()} == {torch.float32}
     assert (context.summary["trainer"], context.summary["steps"]) == ("torch", 3)

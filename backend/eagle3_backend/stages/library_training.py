@@ -77,7 +77,8 @@ class Figures:
 
 
 class Library(Protocol):
-    """A trainer of other people. ``cpu_patches`` is the module that it needs on a CPU.
+    """A trainer of other people. ``cpu_patches`` is the module that it needs on a CPU, ``total`` its optimizer steps
+    where they are known before it has packed its rows.
 
     ``write`` makes its copy of the data and calls ``leave`` now and then, which raises `Stopped` where that is asked.
     ``figures`` reads a line of its output. ``go_on`` readies its checkpoints for the next start, given where it was
@@ -87,6 +88,9 @@ class Library(Protocol):
     name: str
     module: str
     cpu_patches: str
+
+    @property
+    def total(self) -> int | None: ...
 
     def doubts(self) -> list[Finding]: ...
 
@@ -190,7 +194,7 @@ def write_inputs(context: StageContext, library: Library, work: Work) -> None:
 
 def follow(context: StageContext, library: Library, work: Work) -> Position:
     """Run the library to its end; the position that it reached. Raises FindingError, and Stopped after it saved."""
-    log, position = TrainingLog(), library.start()
+    log, position, before = TrainingLog(), library.start(), time.monotonic()
     (work.folder / POSITION).unlink(missing_ok=True)
     process = _started(library, work)
     try:
@@ -204,7 +208,9 @@ def follow(context: StageContext, library: Library, work: Work) -> Position:
             position = position.after(figures)
             context.journal.metric(position.step, **figures.values)
             if figures.step is not None:
-                context.journal.progress(position.step, None, "steps")
+                now = time.monotonic()
+                context.journal.progress(position.step, library.total, "steps", 1 / max(now - before, 1e-9))
+                before = now
             _check(figures, position.step)
     finally:
         if process.poll() is None:

@@ -87,6 +87,10 @@ class SpecForge:
         each = -(-len(self.work.data.conversations) // self.work.processes)
         return max(1, each // self.batch // self.work.parameters.accumulation)
 
+    @property
+    def total(self) -> int:
+        return self.steps * self.work.parameters.epochs
+
     def write(self, leave: Callable[[], None]) -> None:
         """Its feature files, one for each conversation, the last state after the final norm; and its map."""
         work, folder = self.work, self.work.inputs

@@ -37,7 +37,7 @@ INTERRUPTED = "interrupted"
 class Speculators:
     """One training by speculators. It packs conversations into rows of a fixed number of tokens."""
 
-    name, module, cpu_patches = "speculators", "speculators", CPU_PATCHES
+    name, module, cpu_patches, total = "speculators", "speculators", CPU_PATCHES, None
 
     def __init__(self, work: Work) -> None:
         self.work = work

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from eagle3_backend.control.chain import Ground, build_spec
-from eagle3_backend.control.commands import Await, Endpoint, Open, Services, Start, Stop, Swap, Tunnel
+from eagle3_backend.control.commands import Await, Endpoint, Open, Services, Start, Status, Stop, Swap, Tunnel
 from eagle3_backend.control.snapshot import Gpu, Machine
 from eagle3_backend.findings import FindingError
 from eagle3_backend.pipeline.plan import plan_campaign
@@ -56,7 +56,8 @@ def test_two_endpoints_are_at_work_at_once_and_each_address_reaches_its_own(camp
     assert both[1] | {"planned": True} == first
     assert [who(each["base_url"]) for each in both] == [each["run"] for each in both]
     assert campaign.ask(serving, Endpoint(first["run"]))["base_url"] == first["base_url"]
-    assert len(serving.snapshot().services) == 2
+    told = campaign.ask(serving, Status())["services"]
+    assert sorted((each["run"], each["planned"]) for each in told) == sorted((e["run"], e["planned"]) for e in both)
     campaign.ask(serving, Stop("serve", first["run"]))
     wait_until(serving, lambda now: [each.run for each in now.services] == [both[0]["run"]])
     assert refused(campaign, serving, Stop("serve", first["run"])) == ["stage_not_running"]

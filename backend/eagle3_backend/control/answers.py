@@ -30,6 +30,7 @@ def status(campaign: Campaign) -> dict[str, Any]:
         "workspace": picture.workspace,
         "host": _host(campaign),
         "stages": [_stage(view) for view in picture.stages],
+        "services": [{**asdict(service), "state": service.state.value} for service in picture.services],
         "findings": [finding.to_json() for finding in picture.findings],
     }
 

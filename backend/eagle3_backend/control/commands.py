@@ -108,7 +108,10 @@ class TrustHostKey:
 
 @dataclass(frozen=True)
 class Status:
-    """Answer: {"campaign", "profile", "workspace", "host": {...}, "stages": [...], "findings": [...]}."""
+    """Answer: {"campaign", "profile", "workspace", "host": {...}, "stages": [...], "services": [...], "findings"}.
+
+    ``services`` are the endpoints at work: {"run", "attempt", "state", "planned"}.
+    """
 
 
 @dataclass(frozen=True)

@@ -190,5 +190,5 @@ def replay_finding(answers: Sequence[Answer], engine: str, dtype: Optional[str])
         "A replay can prove which drafter this server runs, step by step, if it computes in float32, which it does not "
         "tell: answers were greedy, with token ids and the accepted tokens of every step.",
         path="endpoint",
-        fix="Adopt the drafter in a campaign with this target (export.adopt), then: eagle3-tui run --through diagnose",
+        fix="eagle3-tui diagnose --endpoint URL --drafter DIR --target DIR, with both on the profile's host",
     )

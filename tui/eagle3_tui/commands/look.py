@@ -73,6 +73,8 @@ def _status_text(answer: dict[str, Any]) -> str:
         if stage.get("remark"):
             words.append(stage["remark"])
         lines.append(clean("  ".join(words).rstrip()))
+    others = [service for service in answer.get("services") or () if not service["planned"]]
+    lines += [clean(f"serve      {service['state']:<9}  beside it: {service['run']}") for service in others]
     return "\n".join(lines)
 
 

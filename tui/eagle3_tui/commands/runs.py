@@ -146,14 +146,19 @@ def stop(
         # What is queued behind a stopped stage does not start.
         views = [view for view in control.snapshot().stages if view.state is not RunState.QUEUED]
         names = [view.name for view in views if view.state.is_active] if everything else [str(stage)]
-        if not names:
+        others = [each.run for each in control.snapshot().services if not each.planned] if everything else []
+        if not names and not others:
             output.say("Nothing is running in this campaign.")
+        for other in others:
+            control.submit(Stop("serve", other, kill)).result()
         for name in names:
             control.submit(Stop(name, run_name, kill)).result()
         if run_name:
             output.give({"stages": {"serve": wait_for_service(control, run_name)}}, f"{run_name} stopped")
             return
         states = _wait_for_end(control, names, output)
+        for other in others:
+            wait_for_service(control, other)
         output.give({"stages": states}, "\n".join(f"{name} {state}" for name, state in states.items()))
 
 

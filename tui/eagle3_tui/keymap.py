@@ -162,7 +162,7 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
     "orphans": ("orphans", "rows", "filter", "list", "scroll", "all"),
     "config": ("config", "rows", "list", "scroll", "all"),
     "results": ("results", "run", "rows", "filter", "list", "scroll", "all"),
-    "trace": ("run", "rows", "list", "scroll", "all"),
+    "trace": ("run", "rows", "filter", "list", "scroll", "all"),
     "serve": ("serve", "run", "list", "scroll", "all"),
     "chat": ("chat", "list", "scroll", "all"),
     "help": ("list", "scroll", "all"),

@@ -1,0 +1,119 @@
+"""Keys pressed by somebody in a hurry, by a cat, by a script: nothing is started twice, lost or broken."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import Future
+
+import pytest
+
+from eagle3_backend.control.commands import EndOrphan, Resume, Start, Stop, TrustHostKey, WriteProfile
+from eagle3_tui.keymap import KEYS
+from eagle3_tui.mock import MockSource
+from eagle3_tui.screens.dashboard import Dashboard
+
+ACTS = (Start, Stop, Resume, EndOrphan, TrustHostKey, WriteProfile)
+LEAVING = {"quit", "interrupt", "shell"}
+
+
+def acts(panel) -> list:
+    return [one for one in panel.source.commands if isinstance(one, ACTS)]
+
+
+class Deaf(MockSource):
+    """A source whose acts are never answered, as those on a link that hangs."""
+
+    def submit(self, command):
+        if isinstance(command, ACTS):
+            self.commands.append(command)
+            return Future()
+        return super().submit(command)
+
+
+@pytest.mark.parametrize(
+    "keys", [("x", "x", "x", "x"), ("x", "enter", "enter", "enter"), ("x", "enter", "x", "x", "x")]
+)
+async def test_a_hasty_stop_is_one_stop_at_most(show, keys) -> None:
+    async with show(source=Deaf()) as panel:
+        await panel.press(*keys)
+        assert len(acts(panel)) <= 1 and all(one == Stop("train") for one in acts(panel))
+
+
+async def test_two_starts_in_a_row_ask_twice(show) -> None:
+    """A double press never starts without the dialog having been seen."""
+    async with show("refused") as panel:
+        for key in ("s", "s", "s"):
+            panel.app.simulate_key(key)
+        await panel.settle()
+        assert acts(panel) == [] and len(panel.app.screen_stack) == 2
+
+
+async def test_one_enter_too_many_starts_one_chain(show) -> None:
+    async with show(source=Deaf("refused")) as panel:
+        panel.app.simulate_key("s")
+        await panel.settle()
+        for _ in range(5):
+            panel.app.simulate_key("enter")
+        await panel.settle()
+        assert len(acts(panel)) == 1
+
+
+async def test_held_down_screen_keys_open_one_screen(show) -> None:
+    async with show() as panel:
+        for key in "tttttmmmmmccccceeeee":
+            panel.app.simulate_key(key)
+        for _ in range(5):
+            await panel.settle()
+        kinds = [type(screen).__name__ for screen in panel.app.screen_stack]
+        assert len(kinds) == len(set(kinds))
+        for _ in range(10):
+            await panel.press("escape")
+        assert isinstance(panel.app.screen, Dashboard)
+
+
+@pytest.mark.parametrize("scene", ["reconnecting", "connecting", "key_changed", "empty"])
+async def test_no_act_leaves_while_the_link_is_cut(show, scene) -> None:
+    async with show(scene, (80, 24)) as panel:
+        for key in "sxXuRb":
+            await panel.press("escape", key, "enter", "enter", "escape")
+        assert acts(panel) == [] and panel.app.is_running
+
+
+async def test_a_link_that_is_cut_under_a_dialog_refuses_and_says_so(show) -> None:
+    async with show("train", (80, 24)) as panel:
+        await panel.press("x")
+        panel.source.scene = "reconnecting"
+        await panel.pass_time(1)
+        await panel.press("enter", "x")
+        await panel.settle()
+        assert acts(panel) in ([], [Stop("train")]) and panel.app.is_running
+        assert isinstance(panel.app.screen, Dashboard)
+
+
+@pytest.mark.parametrize("size", [(20, 24), (12, 4)])
+async def test_every_key_lives_in_a_terminal_that_is_far_too_small(show, size) -> None:
+    async with show("failed", size) as panel:
+        for key in KEYS:
+            for one in () if key.id in LEAVING else key.keys[:1]:
+                await panel.press(one)
+        for _ in range(12):
+            await panel.press("escape")
+        assert panel.app.is_running and panel.app.return_code is None
+        assert all(len(line) <= size[0] for line in panel.lines())
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("scene", ["train", "failed", "reconnecting"])
+async def test_a_cat_on_the_keyboard_of_a_readonly_panel_does_nothing(show, scene, seed, tmp_path, monkeypatch) -> None:
+    from eagle3_tui import saving
+
+    monkeypatch.setattr(saving, "saved_files", lambda: tmp_path)
+    choose = random.Random(f"{scene}{seed}")
+    keys = [one for key in KEYS if key.id not in LEAVING for one in key.keys]
+    async with show(scene, (80, 24), readonly=True) as panel:
+        for _ in range(60):
+            await panel.pilot.press(choose.choice(keys))
+        for _ in range(15):
+            await panel.press("escape")
+        assert panel.app.is_running and panel.app.return_code is None, panel.text()
+        assert [one for one in acts(panel) if not isinstance(one, TrustHostKey)] == []

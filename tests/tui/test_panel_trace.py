@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from eagle3_backend.control.commands import Results
+from eagle3_backend.control.snapshot import StageView
+from eagle3_backend.states import RunState
 from eagle3_tui import mockserving
 from eagle3_tui.cli import app
 from eagle3_tui.mock import MockSource
 from eagle3_tui.tracefigures import lines, text
+from eagle3_tui.widgets.facts import result_words
 
 
 def call(*argv):
@@ -57,6 +61,12 @@ async def test_without_a_profile_the_screen_says_how_to_make_one(show) -> None:
         assert "trace" in panel.text()
 
 
+def test_a_finished_profile_has_a_headline(summary):
+    view = StageView("trace", "Decode profile", RunState.DONE, summary=summary)
+    assert result_words(view) == ("x1.44", "speed-up x1.44 (1.33 to 1.55) by the times of its steps")
+    assert result_words(replace(view, summary={"gains": {"speedup": None}})) == ("", "")
+
+
 def test_every_share_has_a_row_and_a_bar_and_says_what_it_holds(summary):
     rows = [line for line in lines(summary) if line.share is not None]
     assert sum(line.share for line in rows) == pytest.approx(1.0)
@@ -81,7 +91,7 @@ def test_what_was_not_measured_is_said_with_its_reason(summary):
     "strange",
     [{}, {"drafted": 3}, {"drafted": {"shares": {"attention": "all", "gap": True}}, "gains": []},
      {"drafted": {"shares": [1], "drafter": {"shares": 4, "told_by": {}}}, "gains": {"length": "long", "depth": "x"}},
-     {"drafted": {"names": [3, {"name": 4}]}, "plain": [], "gains": {"not_measured": 3}}],
+     {"drafted": {"names": {"gemm": [3], "moe": 4}}, "plain": [], "gains": {"not_measured": 3}}],
 )  # fmt: skip
 def test_a_summary_of_another_shape_is_unknown_and_no_number(strange, bench):
     assert "step, ms" in text(strange, bench)

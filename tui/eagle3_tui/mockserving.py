@@ -136,10 +136,9 @@ _PROFILE: dict[str, Any] = {
                    "sampling": 0.022, "drafter": 0.109, "elementwise": 0.048, "copy": 0.006, "other": 0.008,
                    "gap": 0.062},
         "drafter": {"told_by": "annotations", "ms": 1.38, "shares": {"gemm": 0.52, "attention": 0.21, "gap": 0.27}},
-        "names": [{"name": "fused_moe_kernel", "category": "moe", "share": 0.281, "count": 2204},
-                  {"name": "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>", "category": "all_reduce",
-                   "share": 0.163, "count": 2318}],
-        "unknown_names": [{"name": "brand_new_kernel", "category": None, "share": 0.008, "count": 19}],
+        "names": {"moe": {"fused_moe_kernel": 0.281},
+                  "all_reduce": {"void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>": 0.163},
+                  "unknown": {"brand_new_kernel": 0.008}},
     },
     "plain": {
         "step_ms": 8.13, "steps": 20, "requests": 8, "hidden_communication": 0.02, "waiting_for_ranks": 0.05,

@@ -25,7 +25,7 @@ STEP = (
 DRAFT = "The drafter's part of it, its gaps included, as {}."
 TOLD = {"annotations": "the engine marks it in the trace", "order": "what computes behind the sampler"}
 STEPS = "Steps that were measured, all with the same number of requests; steps with prompts in them are left out."
-UNKNOWN_NAMES = "Share of the time in names that no rule knows; it counts as other. The profile lists them."
+UNKNOWN_NAMES = "Share of the time in names that no rule knows; it counts as other. Some are listed under other."
 
 GAINS = (
     ("length", "length here", "Tokens a verify step of the few requests that were profiled."),
@@ -78,11 +78,10 @@ def text(summary: Mapping[str, Any], bench: Mapping[str, Any] | None = None) -> 
 def names(summary: Mapping[str, Any], line: Line) -> list[tuple[str, str]]:
     """The kernels or operators behind the share of a category, the longest first, with their part of the step."""
     category = line.name.replace("-", "_")
-    found = [_map(row) for row in _list(_map(summary.get("drafted")).get("names"))]
-    if category == "other":
-        found += [_map(row) for row in _list(_map(summary.get("drafted")).get("unknown_names"))]
-    wanted = [row for row in found if (row.get("category") or "other") == category and line.share is not None]
-    return [(clean(row.get("name"), 80), share_of(row.get("share"), 1)) for row in wanted]
+    found = _map(_map(summary.get("drafted")).get("names"))
+    wanted = [_map(found.get(one)) for one in (category, *(("unknown",) if category == "other" else ()))]
+    told = [row for rows in wanted for row in rows.items()] if line.share is not None else []
+    return [(clean(name, 80), share_of(share, 1)) for name, share in told]
 
 
 def _shares(summary: Mapping[str, Any]) -> Iterator[Line]:

@@ -36,8 +36,6 @@ FLOOR = 1 << 30
 """Bytes that are left free."""
 SPARE_TOKENS = 8
 """Tokens that are asked for beyond the profiled steps, so that all requests are in flight to the last of these."""
-NAMES = 12
-"""Names that the summary lists."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def run(context: StageContext) -> None:
         plain = _profiled(context, model, plan, "plain", min(tokens, enough), told)
     summary = _summary(context, drafted, plain)
     write_json(context.output / "trace.json", summary)
-    context.finish({**summary, **_in_short(summary)})
+    context.finish(summary)
 
 
 def _check_disk(context: StageContext) -> None:
@@ -146,14 +144,4 @@ def _summary(context: StageContext, drafted: _Server, plain: _Server | None) -> 
         "plain": without,
         "gains": gains(measured),
         "traces": {"files": sum(len(one.files) for one in servers), "bytes": sum(one.bytes for one in servers)},
-    }
-
-
-def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
-    """The parts of the summary whose lists are cut for the manifest."""
-    lists = ("names", "unknown_names")
-    return {
-        part: {**summary[part], **{name: summary[part][name][:NAMES] for name in lists}}
-        for part in ("drafted", "plain")
-        if summary[part] is not None
     }

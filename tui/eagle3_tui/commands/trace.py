@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,9 @@ from eagle3_tui.commands.campaign import (
 )
 from eagle3_tui.commands.output import OK, REFUSED, command
 from eagle3_tui.commands.runs import run_through
+
+if TYPE_CHECKING:
+    from eagle3_backend.control.snapshot import Outcome
 
 FileOption = Annotated[
     list[Path] | None,
@@ -46,7 +49,14 @@ def trace(
     if file:
         reduce_files(file, plain or [], depth, as_json=as_json)
     with at_work(context, profile, settings, no_input, as_json=as_json) as (control, output):
-        run_through(control, "trace", output, accept=tuple(accept or ()))
+
+        def told(_: str, outcome: Outcome, __: dict[str, Any]) -> str:
+            from eagle3_tui.tracefigures import text
+
+            bench = control.snapshot().stage("bench")
+            return text(outcome.summary, bench.summary if bench is not None and bench.fresh else None)
+
+        run_through(control, "trace", output, accept=tuple(accept or ()), text=told)
 
 
 def reduce_files(files: list[Path], plain: list[Path], depth: int, *, as_json: bool) -> None:

@@ -47,6 +47,10 @@ def result_words(view: StageView) -> tuple[str, str]:
         return f"acc {short}", "acceptance length " + ", ".join(told)
     if view.name == "evaluate" and isinstance(lengths, Mapping) and "mean" in lengths:
         return f"acc {_value('', lengths['mean'])}", f"acceptance length {_interval(lengths)} on the hold-out"
+    gains = view.summary.get("gains")
+    speed = gains.get("speedup") if isinstance(gains, Mapping) else None
+    if view.name == "trace" and isinstance(speed, Mapping):
+        return f"x{_value('', speed.get('mean'))}", f"speed-up x{_interval(speed)} by the times of its steps"
     return "", ""
 
 

@@ -18,9 +18,6 @@ from eagle3_backend.engines.traces.rules import CATEGORIES, COMMUNICATION, categ
 from eagle3_backend.engines.traces.steps import Span, Step, Steps, steps_of
 from eagle3_backend.findings import Finding, FindingError, error, info
 
-LISTED = 20
-"""Names that are listed."""
-
 Event = Tuple[float, float, int]
 _LEVELS = {**dict.fromkeys(CATEGORIES, 0), "all_reduce": 1, "communication": 1, "copy": 2}
 _MATHS = ("attention", "gemm", "moe")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from statistics import mean
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
-from eagle3_backend.engines.traces.reduction import LISTED, Timeline
+from eagle3_backend.engines.traces.reduction import Timeline
 from eagle3_backend.engines.traces.rules import CATEGORIES, COMMUNICATION
 from eagle3_backend.findings import Finding, warning
 
+UNKNOWN = "unknown"
+LISTED = 30
+"""Names that are listed."""
 UNKNOWN_TOLERATED = 0.05
 """Share of the time whose names no rule knows, above which the rules have to grow before the shares say much."""
 
@@ -28,8 +31,7 @@ def profile(ranks: Sequence[Timeline]) -> Dict[str, Any]:
         "hidden_communication": _digits(mean(sum(rank.hidden.values()) / (rank.total or 1.0) for rank in ranks)),
         "waiting_for_ranks": _waiting(ranks),
         "drafter": _drafter(ranks),
-        "names": _names(ranks, known=True),
-        "unknown_names": _names(ranks, known=False),
+        "names": _names(ranks),
         "unknown_share": _digits(_unknown(ranks)),
         "by_rank": [_rank(rank) for rank in ranks] if len(ranks) > 1 else [],
     }
@@ -40,16 +42,16 @@ def findings_of(ranks: Sequence[Timeline]) -> List[Finding]:
     found = [finding for rank in ranks for finding in rank.findings]
     share = _unknown(ranks)
     if share > UNKNOWN_TOLERATED:
-        names = _names(ranks, known=False)
+        names = _unknown_names(ranks)
         found.append(
             warning(
                 "kernel_names_unknown",
-                f"{100 * share:.0f} % of the time is in names that no rule knows: {names[0]['name'][:120]} and "
+                f"{100 * share:.0f} % of the time is in names that no rule knows: {names[0][:120]} and "
                 f"{len(names) - 1} more. They count as other.",
                 path=str(ranks[0].path),
                 expected=f"at most {100 * UNKNOWN_TOLERATED:.0f} %",
                 actual=round(share, 3),
-                fix="Report these names; they stand under unknown_names with their time.",
+                fix="Report these names; the longest stand under names.unknown with their share.",
             )
         )
     return found
@@ -80,27 +82,26 @@ def _drafter(ranks: Sequence[Timeline]) -> Optional[Dict[str, Any]]:
     }
 
 
-def _names(ranks: Sequence[Timeline], *, known: bool) -> List[Dict[str, Any]]:
-    """The names with the most time, of the first rank; streams that work at once count each for itself. ``count`` is
-    None for operators of a CPU, whose own time comes in pieces."""
+def _names(ranks: Sequence[Timeline]) -> Dict[str, Dict[str, float]]:
+    """The names with the most time by category, ``unknown`` where no rule knows them, each with its share of the steps;
+    of the first rank. Streams that work at once count each for itself, and operators of a CPU by their own time."""
     first = ranks[0]
-    rows: List[Tuple[float, str, Optional[str], int]] = sorted(
-        (
-            (time, name, category, count)
-            for name, (category, time, count) in first.names.items()
-            if (category is not None) == known and time > 0
-        ),
-        key=lambda row: -row[0],
-    )
-    return [
-        {
-            "name": name,
-            "category": category,
-            "share": _digits(time / (first.total or 1.0)),
-            "count": count if first.on_device else None,
-        }
-        for time, name, category, count in rows[:LISTED]
-    ]
+    rows = sorted(first.names.items(), key=lambda row: -row[1][1])[:LISTED]
+    found: Dict[str, Dict[str, float]] = {}
+    for name, (category, time, _) in rows:
+        if time > 0:
+            found.setdefault(category or UNKNOWN, {})[name] = _digits(time / (first.total or 1.0))
+    return found
+
+
+def _unknown_names(ranks: Sequence[Timeline]) -> List[str]:
+    """Those that no rule knows, of all ranks, the longest first."""
+    time: Dict[str, float] = {}
+    for rank in ranks:
+        for name, (category, spent, _) in rank.names.items():
+            if category is None:
+                time[name] = time.get(name, 0.0) + spent
+    return sorted(time, key=lambda name: -time[name])
 
 
 def _unknown(ranks: Sequence[Timeline]) -> float:

@@ -63,7 +63,7 @@ async def test_without_a_profile_the_screen_says_how_to_make_one(show) -> None:
 
 def test_a_finished_profile_has_a_headline(summary):
     view = StageView("trace", "Decode profile", RunState.DONE, summary=summary)
-    assert result_words(view) == ("x1.44", "speed-up x1.44 (1.33 to 1.55) by the times of its steps")
+    assert result_words(view) == ("x1.438", "speed-up x1.438 (1.33 to 1.55) by the times of its steps")
     assert result_words(replace(view, summary={"gains": {"speedup": None}})) == ("", "")
 
 

@@ -81,6 +81,17 @@ def test_a_swap_that_would_be_refused_leaves_the_endpoint_at_work(campaign, serv
     assert services(campaign, serving) == before
 
 
+def test_a_drafter_that_is_not_there_or_of_the_other_layout_is_found_before_anything_is_stopped(campaign, serving):
+    before = services(campaign, serving)
+    adopted = f"export.adopt={campaign.drafter}"
+    assert refused(campaign, serving, Swap(("export.adopt=/nowhere",)))[-1] == "drafter_missing"
+    assert refused(campaign, serving, Swap((adopted, "serve.layout=nested"))) == ["drafter_missing"]
+    assert services(campaign, serving) == before
+    assert campaign.ask(serving, Swap((adopted,))).stages == ("export", "serve")
+    assert campaign.ask(serving, Await("serve")).reached
+    assert [each["run"] for each in services(campaign, serving)] != [before[0]["run"]]
+
+
 def test_without_an_endpoint_there_is_nothing_to_swap(campaign):
     assert refused(campaign, campaign.control(), Swap(("serve.depth=2",))) == ["service_absent"]
 

@@ -14,6 +14,7 @@ from typing import Any
 from eagle3_backend.control.campaign import Campaign
 from eagle3_backend.control.hostview import machine_of
 from eagle3_backend.drafter.inspection import Inspection
+from eagle3_backend.drafter.reading import layout_of
 from eagle3_backend.engines import preflight
 from eagle3_backend.engines.launch import with_drafter, with_measurement, with_profiler
 from eagle3_backend.engines.options import Surface, check_installation, check_options, surface_key
@@ -62,27 +63,31 @@ async def check(campaign: Campaign, cache_dir: Path, specs: Sequence[Spec]) -> l
     looked at by the stage itself. Raises LinkLost."""
     plans, made = plans_of(campaign, specs), {spec["stage"] for spec in specs}
     found: list[Finding] = []
+    adopted = next((str(spec["parameters"].get("adopt") or "") for spec in specs if spec["stage"] == "export"), "")
     for spec in specs:
         if spec["stage"] in plans:
-            one = _Launching(campaign, cache_dir, spec, plans[spec["stage"]], made)
+            one = _Launching(campaign, cache_dir, spec, plans[spec["stage"]], made, adopted)
             found += [finding for finding in await one.findings() if finding not in found]
     return found
 
 
 class _Launching:
-    """One launch; ``made`` are the stages that the chain runs."""
+    """One launch; ``made`` are the stages that the chain runs, ``adopted`` the directory that its export takes, which
+    has one layout alone; empty where there is none."""
 
-    def __init__(self, campaign: Campaign, cache_dir: Path, spec: Spec, plan: Plan, made: set[str]) -> None:
+    def __init__(
+        self, campaign: Campaign, cache_dir: Path, spec: Spec, plan: Plan, made: set[str], adopted: str
+    ) -> None:
         self._campaign = campaign
         self._request = campaign.session.request
         self._cache = SurfaceCache(cache_dir)
-        self._spec, self._plan, self._made = spec, plan, made
+        self._spec, self._plan, self._made, self._adopted = spec, plan, made, adopted
 
     async def findings(self) -> list[Finding]:
         identity, found = await self._identity()
-        drafter = await self._inspected("export", drafter_of(self._spec))
+        drafter = await self._drafter()
         target = await self._inspected("target", str(self._spec["inputs"]["target"]))
-        if drafter is not None and drafter.config is None:
+        if drafter is not None and (drafter.config is None or self._of_other_layout(drafter.config)):
             found.append(_no_drafter(self._spec, drafter))
         launch = Launch.of(
             self._plan,
@@ -109,6 +114,15 @@ class _Launching:
         except FindingError as problem:
             return None, list(problem.findings)
         return told["identity"], check_installation(told["identity"])
+
+    async def _drafter(self) -> Inspection | None:
+        """The exported one, or the directory that the export is about to adopt; None while there is neither."""
+        if self._adopted:
+            return Inspection.from_json(await self._request("inspect", path=self._adopted))
+        return await self._inspected("export", drafter_of(self._spec))
+
+    def _of_other_layout(self, config: Mapping[str, Any]) -> bool:
+        return bool(self._adopted) and layout_of(config) != self._spec["parameters"]["layout"]
 
     async def _inspected(self, stage: str, path: str) -> Inspection | None:
         """A directory of the host, None where the chain has yet to make it."""

@@ -43,9 +43,10 @@ test-engines: $(VENV)/installed
 pictures: $(VENV)/installed
 	$(BIN)/python docs/screenshots.py
 
-# Prints what the panel's charts cost beside textual-plotext.
+# Prints what the panel's charts cost beside textual-plotext, and what the panel costs at rest and under load.
 bench-panel: $(VENV)/installed
 	$(BIN)/python benchmarks/charts.py
+	$(BIN)/python benchmarks/panel_load.py
 
 # Writes benchmarks/results.json; MODULES names some of them, all run without it.
 bench: $(TRAIN)/tested

@@ -23,14 +23,23 @@ def test_old_garbage_is_collected_now_and_then(collected) -> None:
     assert len(collected) == 3
 
 
-def test_it_waits_while_keys_come(collected) -> None:
+def test_it_comes_in_a_pause_after_keys_and_not_between_them(collected) -> None:
     garbage = Garbage(0.0)
-    for second in range(int(2 * EVERY_SECONDS)):
+    for second in range(10):
         garbage.pressed(second - QUIET_SECONDS / 2)
         garbage.tick(float(second))
     assert not collected
-    garbage.tick(2 * EVERY_SECONDS + QUIET_SECONDS)
+    garbage.tick(10.0)
+    garbage.tick(13.0)
     assert len(collected) == 1
+
+
+def test_keys_put_it_off_for_a_while_only(collected) -> None:
+    garbage = Garbage(0.0)
+    for second in range(int(2.5 * EVERY_SECONDS)):
+        garbage.pressed(second - QUIET_SECONDS / 2)
+        garbage.tick(float(second))
+    assert len(collected) == 2
 
 
 def test_nothing_else_looks_at_old_objects() -> None:

@@ -1,12 +1,15 @@
-"""When the collector of cyclic garbage may stop the panel: never by itself for long, and not while keys come."""
+"""When the collector of cyclic garbage may stop the panel: in a pause between keys, and before there is much of it."""
 
 from __future__ import annotations
 
 import gc
 
+SOON_SECONDS = 2.0
+"""Between two collections while the operator is at work: a screen that was left is garbage."""
 EVERY_SECONDS = 60.0
-QUIET_SECONDS = 1.0
-"""No key for this long."""
+"""Between two collections while nobody is, and the longest that keys may put one off."""
+QUIET_SECONDS = 0.5
+"""No key for so long is a pause."""
 NEVER = 1_000_000
 
 
@@ -37,7 +40,9 @@ class Garbage:
         self._pressed = now
 
     def tick(self, now: float) -> None:
-        """Collect old garbage now and then, while nobody presses a key."""
-        if now - self._collected >= EVERY_SECONDS and now - self._pressed >= QUIET_SECONDS:
+        """Collect old garbage if it is time for it."""
+        since = now - self._collected
+        pause = self._pressed > self._collected and now - self._pressed >= QUIET_SECONDS
+        if since >= EVERY_SECONDS or (pause and since >= SOON_SECONDS):
             self._collected = now
             gc.collect()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eagle3_backend.runs.logreader import LogBlock
     from eagle3_tui.app import Panel
 
-STRIPS = 512
+STRIPS = 128
 """Drawn lines that are kept."""
 
 

@@ -128,7 +128,8 @@ class TableScreen(PanelScreen):
             table = self._narrowed(self.table())
             self.query_one(TablePane).show(table)
             detail = self.query_one(Detail)
-            detail.display = bool(table.rows)
+            # An answer that is on its way will have rows: the screen is laid out for them at once.
+            detail.display = bool(table.rows) or self._asking
             detail.redraw()
 
     def _narrowed(self, table: Table) -> Table:

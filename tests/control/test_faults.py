@@ -185,11 +185,13 @@ def test_waiting_ends_when_another_profile_is_opened(campaign):
     campaign.hold("setup")
     control = campaign.control()
     campaign.ask(control, Start("setup"))
-    for _ in range(10):
+    other = campaign.profile.with_name("other.toml")
+    other.write_text(campaign.profile.read_text())
+    for turn in range(10):
         # A survey is asked for at the very moment in which it is called off.
         waiting = [control.submit(Await("setup")) for _ in range(3)]
         control.submit(FollowLog("setup"))
-        campaign.ask(control, Open(campaign.profile))
+        campaign.ask(control, Open(campaign.profile if turn % 2 else other))
         for future in waiting:
             with pytest.raises(FindingError) as problem:
                 future.result(60)

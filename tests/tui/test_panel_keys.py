@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eagle3_backend.control.commands import FollowLog, ReconnectNow, Resume, Start, Stop, TrustHostKey
+from eagle3_backend.control.commands import DryRun, FollowLog, ReconnectNow, Resume, Start, Stop, TrustHostKey
 from eagle3_backend.findings import FindingError, error
 from eagle3_tui import keymap
 from eagle3_tui.mock import MockSource
@@ -456,3 +456,48 @@ async def test_a_list_is_narrowed_by_words_and_esc_widens_it(show, key, words, g
         assert gone in panel.text()
         await panel.press("escape")
         assert isinstance(panel.app.screen, Dashboard)
+
+
+async def test_a_start_shows_command_fingerprint_gpus_and_what_stands_against_it(show) -> None:
+    spec = {"stage": "bench", "fingerprint": "3f9c51c0aa"}
+    finding = error("disk_low", "The disk is nearly full.").to_json()
+    launch = {"engine": "vllm", "line": "vllm serve [/]target --speculative-config x", "reasons": []}
+    answer = {"stages": [spec], "launches": {"bench": launch}, "fresh": [], "findings": [finding]}
+
+    class Planning(MockSource):
+        def _act(self, command):
+            return answer if isinstance(command, DryRun) else super()._act(command)
+
+    async with show(source=Planning("refused"), size=(120, 40)) as panel:
+        await panel.press("s")
+        told = panel.text()
+        assert "3f9c51c0aa of bench" in told and "bench: vllm serve [/]target" in told and "8 x H200" in told
+        assert "disk_low: The disk is nearly full." in told
+        answer["findings"] = []
+        await panel.press("tab")
+        assert "nothing stands against it" in panel.text()
+
+
+async def test_a_start_that_cannot_be_checked_can_still_be_asked_for(show) -> None:
+    class Refusing(MockSource):
+        def _act(self, command):
+            if isinstance(command, DryRun):
+                raise FindingError(error("environment_missing", "There is no environment yet."))
+            return super()._act(command)
+
+    async with show(source=Refusing("refused"), size=(80, 24)) as panel:
+        await panel.press("s")
+        assert "not checked: There is no environment yet." in panel.text()
+        panel.source.scene = "train"
+        await panel.press("enter")
+        assert acts(panel) == [Start("bench")]
+
+
+async def test_a_reduced_panel_redraws_every_two_seconds_and_moves_nothing(show) -> None:
+    async with show("train", reduced=True) as panel:
+        await panel.pass_time(10)
+        before = panel.app.picture.version
+        await panel.pass_time(1)
+        assert panel.app.picture.version == before
+        await panel.pass_time(1.1)
+        assert panel.app.picture.version > before and panel.app.animation_level == "none"

@@ -80,6 +80,7 @@ class Panel(Leaving, inherit_bindings=False):
         autostart: str = "",
         readonly: bool = False,
         own: Configuration = DEFAULTS,
+        reduced: bool = False,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -98,7 +99,9 @@ class Panel(Leaving, inherit_bindings=False):
         self._message_until = 0.0
         self._asked_about = ""
         self._calls = Calls(wall(), bell=own.bell, desktop=own.desktop)
-        self._rate, self._pulled = 0, 0.0
+        self._rate, self._pulled = RATES.index(0.5) if reduced else 0, 0.0
+        if reduced:
+            self.animation_level = "none"
         self._garbage = Garbage(self.monotonic())
         for theme in themes():
             self.register_theme(theme)
@@ -348,6 +351,7 @@ def run_panel(
     ascii_only: bool = False,
     readonly: bool = False,
     own: Configuration = DEFAULTS,
+    reduced: bool = False,
 ) -> int:
     """Show the panel until the operator leaves it. ``autostart`` names a stage: its chain is started once, on connect.
 
@@ -370,6 +374,7 @@ def run_panel(
         autostart=autostart,
         readonly=readonly,
         own=own,
+        reduced=reduced,
     )
     leave_with_terminal(sys.stdin.fileno(), source.close)
     begin_process()

@@ -60,6 +60,9 @@ def panel(
     mock: Annotated[bool, typer.Option("--mock", help="The panel on made-up data; no host is touched.")] = False,
     ascii_only: Annotated[bool, typer.Option("--ascii", help="The panel with plain ASCII drawing.")] = False,
     readonly: Annotated[bool, typer.Option("--readonly", help="The panel to look only: acting keys are off.")] = False,
+    reduced: Annotated[
+        bool, typer.Option("--reduced", help="The panel without motion, redrawn every two seconds at most.")
+    ] = False,
     keys: Annotated[bool, typer.Option("--keys", help="All keys of the panel as a table, and nothing else.")] = False,
 ) -> None:
     """Without a command: the panel."""
@@ -71,7 +74,7 @@ def panel(
         raise typer.Exit
     if context.invoked_subcommand is None:
         with command():
-            show_panel(context.obj, mock=mock, ascii_only=ascii_only, readonly=readonly)
+            show_panel(context.obj, mock=mock, ascii_only=ascii_only, readonly=readonly, reduced=reduced)
 
 
 @app.command()
@@ -88,7 +91,13 @@ def demo(context: typer.Context) -> None:
 
 
 def show_panel(
-    choice: Choice, *, autostart: str = "", mock: bool = False, ascii_only: bool = False, readonly: bool = False
+    choice: Choice,
+    *,
+    autostart: str = "",
+    mock: bool = False,
+    ascii_only: bool = False,
+    readonly: bool = False,
+    reduced: bool = False,
 ) -> None:
     """Run the panel until the operator leaves it; runs go on on their hosts. Raises FindingError without a terminal."""
     if not _has_screen():
@@ -117,6 +126,7 @@ def show_panel(
         ascii_only=ascii_only or not (sys.stderr.encoding or "").lower().startswith("utf"),
         readonly=readonly,
         own=own,
+        reduced=reduced,
     )
     raise typer.Exit(status)
 

@@ -46,7 +46,7 @@ def edit(panel: Panel, name: str, text: str) -> Draft | None:
         if trouble:
             kept = " What was written is kept." if made != text.encode() else ""
             message = f"The editor failed: {trouble}. Nothing is changed.{kept}"
-            raise FindingError(error("editor_failed", message, path=str(path), actual=trouble))
+            raise FindingError(error("editor_failed", message, path=str(path) if kept else "", actual=trouble))
         return Draft(path, made.decode())
     except (OSError, UnicodeDecodeError) as problem:
         words = getattr(problem, "strerror", None) or "it is not UTF-8"

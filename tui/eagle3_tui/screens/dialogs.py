@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from eagle3_backend.control.commands import Forecast
+from eagle3_backend.control.commands import DryRun, Forecast
 from eagle3_backend.control.snapshot import HostView, Snapshot, StageView
 from eagle3_backend.findings import Finding
 from eagle3_backend.pipeline.stages import STAGES
@@ -19,6 +19,7 @@ from eagle3_tui.bindings import bindings
 from eagle3_tui.keymap import Key, in_scope, name_of
 from eagle3_tui.text import clean, size, span
 from eagle3_tui.widgets.facts import finding_lines, wrapped
+from eagle3_tui.widgets.logpane import words_of
 
 if TYPE_CHECKING:
     from eagle3_tui.app import Panel
@@ -134,11 +135,13 @@ class StartDialog(Dialog[str]):
         self._choices = list(dict.fromkeys(name for name in ("bench", selected) if name in STAGES))
         self._at = len(self._choices) - 1 if chosen else 0
         self._forecasts: dict[str, str] = {}
+        self._previews: dict[str, list[Text]] = {}
 
     def on_mount(self) -> None:
-        self._ask_forecast()
+        self._ask()
 
-    def _ask_forecast(self) -> None:
+    def _ask(self) -> None:
+        """What it takes, and what stands against it; nobody has to wait for the answers."""
         through = self._choices[self._at]
 
         def told(answer: Mapping[str, Any]) -> None:
@@ -146,8 +149,22 @@ class StartDialog(Dialog[str]):
             if self.is_attached:
                 self.renew()
 
+        def preview(answer: Mapping[str, Any]) -> None:
+            from eagle3_tui.startfacts import preview_lines
+
+            show(preview_lines(answer, self._snapshot.host.machine, self.look, self.room))
+
+        def refused(problem: BaseException) -> None:
+            show(wrapped(self.look, f"not checked: {words_of(problem)}", self.room, "warn"))
+
+        def show(lines: list[Text]) -> None:
+            self._previews[through] = lines
+            if self.is_attached:
+                self.renew()
+
         if through not in self._forecasts:
             self.panel.inquire(Forecast(through), told)
+            self.panel.inquire(DryRun(through), preview, refused)
 
     def body(self) -> list[Text]:
         look, through = self.look, self._choices[self._at]
@@ -162,6 +179,7 @@ class StartDialog(Dialog[str]):
         if chain:
             lines += wrapped(look, "will run: " + f" {look.glyph('to')} ".join(chain), self.room)
             lines += wrapped(look, f"forecast: {self._forecasts.get(through, 'asking the host')}", self.room)
+            lines += self._previews.get(through, [])
         else:
             lines += wrapped(look, f"everything through {through} is done; nothing will run", self.room)
         if done := [name for name in self._snapshot.needed(through) if name in fresh]:
@@ -173,7 +191,7 @@ class StartDialog(Dialog[str]):
 
     def action_other(self) -> None:
         self._at = (self._at + 1) % len(self._choices)
-        self._ask_forecast()
+        self._ask()
         self.renew()
 
     def action_yes(self) -> None:

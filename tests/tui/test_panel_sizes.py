@@ -195,6 +195,20 @@ async def test_a_storm_of_resizes_ends_in_the_right_picture(show) -> None:
         assert panel.lines() == before
 
 
+async def test_a_resize_whose_timer_is_lost_is_drawn_all_the_same(show) -> None:
+    class Lost:
+        def stop(self) -> None:
+            """A timer that will never fire."""
+
+    async with show("train", (120, 40)) as panel:
+        panel.app.set_timer = lambda *_, **__: Lost()
+        for size in ((80, 24), (200, 60)):
+            await panel.pilot.resize_terminal(*size)
+            panel.app._tick()
+            await panel.settle()
+            check(panel, size)
+
+
 async def test_resizing_rebuilds_no_widget(show) -> None:
     async with show("train", (80, 24)) as panel:
         before = list(panel.app.screen.query("*"))

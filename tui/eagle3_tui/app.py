@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from textual.events import Event, Key
+from textual.events import Event, Key, Resize
 from textual.message import Message
 from textual.screen import Screen
 
@@ -172,6 +172,9 @@ class Panel(Leaving, inherit_bindings=False):
             self._hint()
         for screen in self._visible():
             screen.tick()
+        # A one-shot timer of Textual that begins late never fires, and with the one behind a resize no other is heard.
+        if self.screen.outer_size != self.size:
+            self.screen.post_message(Resize(self.size, self.size))
         self._garbage.tick(self.monotonic())
 
     async def on_event(self, event: Event) -> None:

@@ -178,7 +178,8 @@ class MockSource:
             )
         if self.scene == "first":
             self.scene = "cpu"
-        self._states[command.through] = RunState.RUNNING
+        else:
+            self._states[command.through] = RunState.RUNNING
         return Started((f"local-{command.through}-3f9c",), ())
 
     def snapshot(self) -> Snapshot:
@@ -274,6 +275,8 @@ class MockSource:
             view = StageView(name, stage.title, RunState.BLOCKED, blocked_by=tuple(waits[-1:]) or ("setup",))
             if self.scene in ("first", "connecting"):
                 view = replace(view, state=RunState.READY, blocked_by=()) if name == "setup" else view
+            elif name == "serve" and self.scene == "done":
+                view = replace(view, state=RunState.READY, blocked_by=())
             elif name in _FINISHED or self.scene == "done":
                 seconds = _FINISHED.get(name, (904, ""))[0]
                 view = replace(view, state=RunState.DONE, fresh=True, blocked_by=(), elapsed=float(seconds),

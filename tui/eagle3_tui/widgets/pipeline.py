@@ -208,7 +208,7 @@ class Pipeline(Picture, can_focus=True):
             room = min(20, max(4, width - 12 - len(words)))
             first.append((bar(share, room, look.glyph("full"), look.glyph("empty")), "active"))
             words = words if width >= 12 + room + len(words) else ""
-        waiting = "" if share is not None else "waiting for first data"
+        waiting = "" if share is not None else _waiting(view)
         first.append((f" {words}" if share is not None else words or waiting, "dim"))
         beat = facts.beat_words(view)
         told = [f"eta {span(view.eta)}" if view.eta is not None else "", beat[0] if beat else ""]
@@ -224,7 +224,7 @@ class Pipeline(Picture, can_focus=True):
             about = self._about(view) or facts.progress_words(view) or clean(view.title, 60)
             words = look.remote(f"{clean(view.name, 32)}: {about}")
             return look.line(("  " + shorten(words, width - 2, look.glyph("more")), "dim"))
-        words = facts.progress_words(view) or "waiting for first data"
+        words = facts.progress_words(view) or _waiting(view)
         beat = facts.beat_words(view)
         told = [f"eta {span(view.eta)}" if view.eta is not None else "", beat[0] if beat else ""]
         shown = self.part
@@ -237,6 +237,11 @@ class Pipeline(Picture, can_focus=True):
             pieces += [(bar(share, room, look.glyph("full"), look.glyph("empty")), "active"), " "]
         pieces.append((right, beat[1] if beat else "dim"))
         return look.line(*pieces)
+
+
+def _waiting(view: StageView) -> str:
+    """What is said of a stage at work without progress; a service has none."""
+    return "v shows the service" if view.name == "serve" else "waiting for first data"
 
 
 def _worth_looking_at(stages: tuple[StageView, ...]) -> str:

@@ -80,6 +80,12 @@ def test_a_file_that_is_not_there_is_a_finding(tmp_path):
     assert codes(tmp_path / "none.json") == ["trace_unreadable"]
 
 
+def test_values_that_are_nested_without_end_do_not_end_the_program(written):
+    file = TraceFile(written('{"traceEvents": [{"name": "a"}, {"args": ' + "[" * 100_000))
+    assert list(file.events()) == [{"name": "a"}]
+    assert [finding.code for finding in file.findings] == ["trace_truncated"]
+
+
 def test_a_large_trace_is_never_held_whole(tmp_path):
     path = tmp_path / "large.json.gz"
     event = json.dumps({"ph": "X", "cat": "cpu_op", "name": "x" * 100, "ts": 1, "dur": 2, "args": {"a": "b" * 300}})

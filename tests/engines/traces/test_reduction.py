@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import random
+
 import pytest
 
 from eagle3_backend.engines.traces import recording
@@ -183,7 +187,9 @@ def test_a_trace_without_work_is_refused(new_trace, reduced):
 
 def test_events_of_a_strange_shape_are_passed_over(one_step, reduced):
     trace = one_step((GEMM, 0, 50))
-    strange = [{"ts": "now"}, {"dur": -4}, {"dur": None}, {"name": 3}, {"cat": None}, {"ph": "i"}]
+    nan, infinite = float("nan"), float("inf")
+    strange = [{"ts": "now"}, {"ts": 10**400}, {"dur": nan}, {"dur": infinite}, {"dur": -4}, {"dur": None}]
+    strange += [{"name": 3}, {"cat": None}, {"ph": "i"}]
     trace.events += [{**trace.events[-1], **odd} for odd in strange]
     (found,) = reduced(trace)
     assert shares(found) == {"gemm": 0.5, "gap": 0.5}
@@ -194,3 +200,19 @@ def test_of_a_trace_that_is_too_long_the_first_events_are_used(steps_with_drafte
     found = reduced(steps_with_drafter(50))
     assert len(found[0].step_us) < 10
     assert "trace_too_long" in [finding.code for finding in findings_of(found)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_trace_ends_in_figures_or_findings(steps_with_drafter, tmp_path, seed):
+    draw = random.Random(seed)
+    content = bytearray(json.dumps(steps_with_drafter(6).content()).encode())
+    for _ in range(draw.choice((1, 5, 60))):
+        content[draw.randrange(len(content))] = draw.choice(b'{}[]",:0\x00\xffe-')
+    path = tmp_path / "t.json"
+    path.write_bytes(gzip.compress(bytes(content)) if seed % 2 else bytes(content))
+    try:
+        told = profile(timelines(path))
+    except FindingError as problem:
+        assert {finding.code for finding in problem.findings} <= {"trace_malformed", "trace_empty"}
+    else:
+        assert sum(told["shares"].values()) == pytest.approx(1.0, abs=1e-3)

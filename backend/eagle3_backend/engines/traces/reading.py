@@ -141,7 +141,7 @@ class _Text:
         while True:
             try:
                 value, end = self._parse(self._buffer, self._at)
-            except ValueError:
+            except (ValueError, RecursionError):
                 value, end = _NOTHING, len(self._buffer)
             # A number may go on in the next chunk.
             if value is not _NOTHING and (end < len(self._buffer) or self.ended):

@@ -14,6 +14,8 @@ from eagle3_backend.findings import Finding, warning
 MOST_EVENTS = 3_000_000
 """Events kept of one trace: some 100 MB in memory."""
 LONGEST_NAME = 400
+LATEST = 1e17
+"""Microseconds that a time may have: 3,000 years. What is beyond it, or no number, is no event."""
 
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _KEEPING = ("attention", "moe", "all_reduce", "communication")
@@ -82,7 +84,9 @@ class _Recorder:
         begin, length = event.get("ts"), event.get("dur")
         if event.get("ph") != "X" or not isinstance(kind, str) or not isinstance(name, str):
             return
-        if not isinstance(begin, (int, float)) or not isinstance(length, (int, float)) or length < 0:
+        if not isinstance(begin, (int, float)) or not isinstance(length, (int, float)):
+            return
+        if not abs(begin) < LATEST or not 0 <= length < LATEST:
             return
         thread = (str(event.get("pid")), str(event.get("tid")))
         if kind in _DEVICE:
@@ -107,7 +111,8 @@ class _Recorder:
         made.names = list(self._numbers)
         if not made.on_device:
             made.marks = self._thread_marks
-        made.rank = (file.header.get("distributedInfo") or {}).get("rank") if file.header else None
+        spread = file.header.get("distributedInfo")
+        made.rank = spread.get("rank") if isinstance(spread, dict) else None
         made.findings += file.findings
         return made
 

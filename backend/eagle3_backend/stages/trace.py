@@ -28,12 +28,12 @@ from eagle3_backend.stages.disk import check_forecast
 from eagle3_backend.stages.drafted_engine import drafted_engine
 from eagle3_backend.stages.profiled_engine import profile_server
 
-STEP_BYTES = 2_000_000
+STEP_BYTES = 1_000_000
 """Upper estimate of a packed trace, a step and a GPU; the profiler first writes it unpacked, `UNPACKED` times as large,
 to the folder for temporary files."""
 UNPACKED = 15
 FLOOR = 1 << 30
-"""Bytes that are left free."""
+"""Bytes that are left free in the workspace."""
 SPARE_TOKENS = 8
 """Tokens that are asked for beyond the profiled steps, so that all requests are in flight to the last of these."""
 
@@ -78,9 +78,9 @@ def run(context: StageContext) -> None:
 def _check_disk(context: StageContext) -> None:
     """Raise FindingError when the traces, packed here and unpacked on their way, may not find room."""
     parameters = context.parameters
-    packed = parameters.steps * parameters.tensor_parallel * STEP_BYTES * (1 + parameters.control)
-    check_forecast(context.output, packed, FLOOR)
-    check_forecast(Path(tempfile.gettempdir()), packed * UNPACKED, FLOOR)
+    packed = parameters.steps * parameters.tensor_parallel * STEP_BYTES
+    check_forecast(context.output, packed * (1 + parameters.control), FLOOR)
+    check_forecast(Path(tempfile.gettempdir()), packed * UNPACKED, 0)
 
 
 def _progress(context: StageContext) -> Callable[[], None]:

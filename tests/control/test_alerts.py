@@ -11,7 +11,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from eagle3_backend.control.alerts import CALM_SECONDS, IDLE_SECONDS, LINK_SECONDS, Alert, Alerts, Notices, Quiet
+from eagle3_backend.control.alerts import (
+    CALM_SECONDS,
+    IDLE_SECONDS,
+    LINK_SECONDS,
+    STALL_SECONDS,
+    Alert,
+    Alerts,
+    Notices,
+    Quiet,
+)
 from eagle3_backend.control.commands import Await, Start
 from eagle3_backend.control.snapshot import ALERT, Gpu, HostView, Machine, Snapshot, StageView
 from eagle3_backend.control.webhook import Webhook
@@ -79,6 +88,27 @@ def test_a_link_that_is_away_for_two_minutes_calls_once() -> None:
     assert alerts.observe(away, LINK_SECONDS - 1) == []
     assert [alert.kind for alert in alerts.observe(away, LINK_SECONDS + 1)] == ["link"]
     assert alerts.observe(away, LINK_SECONDS + 500) == []
+
+
+def test_a_stage_that_told_of_progress_and_tells_of_none_calls_once() -> None:
+    alerts, still = Alerts(), picture(stage("train", RunState.RUNNING, done=7.0, total=100.0))
+    seen = [alerts.observe(still, now) for now in (0.0, STALL_SECONDS - 1, STALL_SECONDS + 1, STALL_SECONDS + 50)]
+    assert [[alert.kind for alert in found] for found in seen] == [[], [], ["no_progress"], []]
+    moving = picture(stage("train", RunState.RUNNING, done=8.0, total=100.0))
+    assert alerts.observe(moving, STALL_SECONDS + 60) == []
+
+
+@pytest.mark.parametrize(
+    ("view", "link"),
+    [
+        (stage("setup", RunState.RUNNING), LinkState.LIVE),
+        (stage("train", RunState.UNKNOWN, done=7.0, total=9.0), LinkState.LIVE),
+        (stage("train", RunState.RUNNING, done=7.0, total=9.0), LinkState.STALE),
+    ],
+)
+def test_what_cannot_be_known_to_stand_still_calls_nobody(view, link) -> None:
+    alerts, still = Alerts(), picture(view, host=HostView("box", link))
+    assert [alerts.observe(still, now) for now in (0.0, STALL_SECONDS + 1, 3 * STALL_SECONDS)] == [[], [], []]
 
 
 def test_a_loss_that_is_no_number_calls_while_its_stage_works() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import psutil
@@ -23,6 +25,7 @@ from eagle3_backend.control.commands import (
     Open,
     Rebind,
     Resume,
+    Shell,
     Start,
     Status,
     Stop,
@@ -30,6 +33,7 @@ from eagle3_backend.control.commands import (
 from eagle3_backend.findings import FindingError, Severity
 from eagle3_backend.pipeline.environments import SETS, marker_of
 from eagle3_backend.pipeline.stages import needed
+from eagle3_backend.remote.session import HostSession
 from eagle3_backend.runs.store import Key, Store
 from eagle3_backend.states import LinkState, RunState
 
@@ -127,6 +131,48 @@ def test_a_chain_goes_on_while_no_program_looks(campaign, wait_until):
     assert campaign.ask(later, Await("vocab")).reached
     snapshot = wait_until(later, lambda now: now.stage("vocab").done == 4)
     assert snapshot.series["vocab/loss"][-1] == (3.0, 0.25)
+
+
+def test_a_killed_stage_is_stopped_at_once_and_can_be_resumed(campaign, wait_until):
+    campaign.hold("train")
+    control = campaign.control()
+    campaign.ask(control, Start("train"))
+    wait_until(control, lambda now: now.stage("train").done == 2)
+    campaign.ask(control, Stop("train", kill=True))
+    outcome = campaign.ask(control, Await("train"))
+    assert (outcome.state, outcome.reached) == (RunState.STOPPED, False)
+    assert control.snapshot().stage("train").remark.startswith("killed as asked")
+
+
+def test_a_host_is_left_at_once_and_found_again_with_its_profile(campaign, wait_until, monkeypatch):
+    control = campaign.control()
+    [known] = campaign.ask(control, Hosts())["hosts"]
+    assert known["profile"] == str(campaign.profile)
+    closing, dead, real = threading.Event(), threading.Event(), HostSession.close
+
+    async def hang(session):
+        closing.set()
+        await asyncio.to_thread(dead.wait, 120)
+        await real(session)
+
+    other = campaign.profile.with_name("other.toml")
+    other.write_text(campaign.profile.read_text())
+    with monkeypatch.context() as patch:
+        patch.setattr(HostSession, "close", hang)
+        campaign.ask(control, Open(other))
+    assert closing.wait(30)
+    assert control.snapshot().profile == str(other) and control.snapshot().host.link is LinkState.LIVE
+    assert campaign.ask(control, Hosts())["hosts"][0]["profile"] == str(other)
+    dead.set()
+
+
+def test_a_shell_begins_in_the_run_directory_of_the_newest_attempt(campaign):
+    control = campaign.control()
+    assert campaign.ask(control, Shell("setup"))["directory"] == str(campaign.workspace)
+    campaign.ask(control, Start("setup"))
+    campaign.ask(control, Await("setup"))
+    told = campaign.ask(control, Shell("setup"))
+    assert (Path(told["directory"]) / "spec.json").is_file() and told["argv"][-1].startswith("cd ")
 
 
 def test_a_stopped_stage_is_resumed_with_the_chain_that_stood_behind_it(campaign, wait_until):

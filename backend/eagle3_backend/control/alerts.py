@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from eagle3_backend.control.snapshot import Snapshot
+from eagle3_backend.control.snapshot import Snapshot, StageView
 from eagle3_backend.states import LinkState, RunState
 
 CALM_SECONDS = 60.0
@@ -13,6 +13,8 @@ CALM_SECONDS = 60.0
 LINK_SECONDS = 120.0
 IDLE_SECONDS = 900.0
 IDLE_PERCENT = 5.0
+STALL_SECONDS = 1800.0
+"""How long a stage that has told of progress may tell of none."""
 DISK_LEFT = 0.05
 """Share of the workspace's disk below which it needs a person."""
 LOUD_CODES = frozenset({"loss_nan", "no_progress"})
@@ -62,6 +64,7 @@ class Alerts:
         self._states: dict[str, tuple[int, RunState]] = {}
         self._ringing: dict[str, float] = {}
         self._idle_since: float | None = None
+        self._moved: dict[str, tuple[object, float]] = {}
 
     def observe(self, snapshot: Snapshot, now: float) -> list[Alert]:
         """What began since the last picture. How a stage ended before the first picture is no news."""
@@ -100,9 +103,23 @@ class Alerts:
             if view.state.is_active:
                 codes = {finding.code for finding in view.findings} & LOUD_CODES
                 found |= {f"{view.name}/{code}": Alert(code, view.name, code) for code in codes}
+        for view in snapshot.stages:
+            if self._is_stalled(view, snapshot, now):
+                words = f"no progress for {STALL_SECONDS / 60:.0f} minutes"
+                found[f"{view.name}/no_progress"] = Alert("no_progress", view.name, words)
         if self._gpus_idle(snapshot, now):
             found["idle"] = Alert("idle", host.name, "the GPUs have been idle for a quarter of an hour")
         return found
+
+    def _is_stalled(self, view: StageView, snapshot: Snapshot, now: float) -> bool:
+        """Nothing is known of a stage behind a lost link; one that never told of progress, as a service, is no case."""
+        mark = (view.run, view.attempt, view.done, tuple(view.metrics.items()))
+        before, since = self._moved.get(view.name, (None, now))
+        told = view.state is RunState.RUNNING and view.done is not None and view.total is not None
+        if not told or mark != before or snapshot.host.link is not LinkState.LIVE:
+            self._moved[view.name] = (mark, now)
+            return False
+        return now - since > STALL_SECONDS
 
     def _gpus_idle(self, snapshot: Snapshot, now: float) -> bool:
         use = [gpu.utilisation for gpu in snapshot.host.machine.gpus if gpu.utilisation is not None]

@@ -155,14 +155,18 @@ async def test_a_chat_fits_every_size(show) -> None:
 @pytest.mark.parametrize(
     ("state", "dialogs"),
     [
-        ("train", ("x", "d", "ctrl+p", "host key")),
+        ("train", ("x", "X", "a", "d", "ctrl+p", "host key")),
         ("refused", ("s", "refusal")),
         ("failed", ("R",)),
         ("key_changed", ("r",)),
+        ("done", ("E", "A", "O")),
     ],
 )
 async def test_dialogs_fit_every_size(show, state, dialogs) -> None:
     async with show(state, (120, 40)) as panel:
+        if state == "done":
+            await panel.press("v", "s", "enter")  # those of a service
+            await panel.pass_time(6)
         for dialog in dialogs:
             await visit(panel, dialog)
             assert isinstance(panel.app.screen, Dialog), dialog

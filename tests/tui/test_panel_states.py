@@ -76,6 +76,16 @@ async def test_a_first_run_is_told_what_s_does_how_long_and_how_much_disk(show, 
     assert "takes about 17 minutes" in told and "needs 7.7 GB of disk (129 GB free)" in told
 
 
+async def test_a_first_run_that_will_not_fit_on_the_disk_says_so(show) -> None:
+    async with show("first", (80, 24)) as panel:
+        host = panel.app.picture.host
+        full = replace(host, machine=replace(host.machine, disk_free=3_100_000_000))
+        shown = replace(panel.app.picture, version=900, host=full)
+        panel.source.snapshot = lambda: shown
+        await panel.pass_time(1)
+        assert "needs 7.7 GB of disk, and only 3.1 GB are free" in panel.text()
+
+
 async def test_the_keys_of_the_footer_lead_from_a_first_run_to_a_served_drafter(show) -> None:
     async with show("first", (80, 24)) as panel:
         assert "s start" in panel.lines()[-1]

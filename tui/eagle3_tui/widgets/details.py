@@ -46,12 +46,14 @@ class Hint(Picture):
         ahead: Ahead = self.part or Ahead()
         minutes = f"{max(1, round(ahead.seconds / 60))}" if ahead.seconds else "15 to 20"
         disk = size(ahead.bytes) if ahead.bytes else "8 GB"
+        short = ahead.free is not None and ahead.bytes is not None and ahead.free < ahead.bytes
         free = f" ({size(ahead.free)} free)" if ahead.free is not None else ""
+        free = f", and only {size(ahead.free)} are free" if short else free
         # Short enough for the smallest terminal that shows panels.
         shown = (
             (("s", "accent bold"), "  trains a drafter for a 135M model and measures it here"),
             (f"   takes about {minutes} minutes, and goes on without the panel",),
-            (f"   needs {disk} of disk{free}",),
+            ((f"   needs {disk} of disk{free}", "warn" if short else "text"),),
         )
         rows = [self.look.line(" ", *pieces) for pieces in shown]
         if height >= 8:

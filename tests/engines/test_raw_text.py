@@ -38,3 +38,12 @@ def test_prompts_with_a_loop_on_either_side_are_left_out() -> None:
     found = raw_text_control(answers(CHATS, looping=(0,)), answers([(0, 0, 1)] * 4, looping=(1,)), 200, 1)
     assert found["left_out"] == 2 and found["difference"]["prompts"] == 2
     assert raw_text_control(answers(CHATS), [], 200, 1) is None
+
+
+def test_of_a_chat_as_many_tokens_count_as_the_raw_text_was_given() -> None:
+    """A chat that is drafted well only later is no better than raw text in its beginning."""
+    raw = [
+        Answer(one.prompt, (), one.tokens[:3], "", "length", 1.0, one.steps, 3) for one in answers([(1, 0)] * 4)
+    ]  # fmt: skip
+    found = raw_text_control(answers([(1, 0, 3, 3, 3, 3)] * 4), raw, 200, 1)
+    assert found["chat"] == found["raw"] == 1.5

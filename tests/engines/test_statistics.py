@@ -7,6 +7,7 @@ import pytest
 from eagle3_backend.engines.statistics import (
     acceptance_interval,
     bootstrap,
+    nested_bootstrap,
     percentile_intervals,
     repeated_share,
     speed_ratio_interval,
@@ -62,6 +63,27 @@ def test_a_loop_repeats_its_4grams_and_fresh_text_does_not() -> None:
     assert repeated_share(range(64)) == 0.0
     assert repeated_share([1, 2, 3] * 20) > 0.9
     assert repeated_share([1, 2]) == 0.0
+
+
+def test_rows_of_one_group_are_no_independent_evidence() -> None:
+    """Two rounds that differ, of many requests each: the interval spans both; the rows alone would deny that."""
+    rounds = [[(10.0, 10.0)] * 20, [(20.0, 10.0)] * 20]
+    nested = nested_bootstrap(rounds, lambda sums: sums[0] / sums[1], 400, 1)
+    flat = bootstrap([row for group in rounds for row in group], lambda sums: sums[0] / sums[1], 400, 1)
+    assert (nested.low, nested.mean, nested.high) == (1.0, 1.5, 2.0)
+    assert 1.2 < flat.low < flat.high < 1.8
+    assert nested.prompts == 40
+
+
+def test_groups_that_agree_still_leave_the_spread_between_their_rows() -> None:
+    rounds = [[(10.0, 10.0), (20.0, 10.0)], [(20.0, 10.0), (10.0, 10.0)]]
+    nested = nested_bootstrap(rounds, lambda sums: sums[0] / sums[1], 400, 1)
+    assert nested.low < 1.5 < nested.high
+    alone = [(1.0, 2.0), (3.0, 2.0), (5.0, 1.0)]
+    of = lambda sums: sums[0] / sums[1]  # noqa: E731
+    assert nested_bootstrap([[row] for row in alone], of, 100, 3) == bootstrap(alone, of, 100, 3)
+    with pytest.raises(ValueError, match="no rows"):
+        nested_bootstrap([[], []], lambda sums: sums[0], 10, 1)
 
 
 def test_a_percentile_is_a_value_that_was_seen_and_its_interval_encloses_it() -> None:

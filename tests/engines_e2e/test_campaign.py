@@ -15,6 +15,8 @@ NESTED = (
     "bench.published=24",
     "bench.speed_prompts=2",
     "bench.lossless_prompts=2",
+    "bench.raw_prompts=0",
+    "bench.concurrencies=[2]",
 )
 
 
@@ -69,6 +71,22 @@ def test_the_overlap_with_the_training_text_is_told(result):
 def test_greedy_texts_are_the_same_with_and_without_the_drafter(result):
     assert result["lossless_total"] >= 20
     assert result["lossless_equal"] == result["lossless_total"]
+
+
+def test_the_speed_stands_beside_the_waiting_times_of_the_stream(result):
+    none, mine = result["cells"]
+    assert (none["way"], mine["way"], mine["depth"], mine["rounds_left_out"]) == ("none", "mine", 3, 0)
+    assert mine["speedup"] == result["speedup_c1"]
+    for cell in (none, mine):
+        for name in ("first_token_ms", "gap_ms"):
+            assert 0 < cell[name]["p50"]["low"] <= cell[name]["p50"]["mean"] <= cell[name]["p99"]["mean"]
+    # With a drafter an arrival brings several tokens.
+    assert mine["gap_ms"]["p50"]["mean"] > mine["token_ms"]["mean"]
+
+
+def test_raw_text_is_drafted_worse_than_chats(result):
+    control = result["controls"]["raw_text"]
+    assert control["raw"] < control["chat"] and control["failed_as_it_must"] is not False
 
 
 def test_at_most_five_engines_are_started(campaign):
@@ -142,6 +160,10 @@ def test_both_exported_layouts_are_accepted_alike_by_the_engine(make_laptop, pub
         low, _, high = interval(result, name)
         other_low, _, other_high = interval(ended.json["result"], name)
         assert other_low <= high and low <= other_high, name
+    cells = [(cell["way"], cell["concurrency"]) for cell in ended.json["result"]["cells"]]
+    assert cells == [("none", 1), ("mine", 1), ("none", 2), ("mine", 2)]
+    assert 1 < ended.json["result"]["cells"][3]["in_flight"] <= 2
+    assert ended.json["findings"] == []
 
 
 def test_serve_answers_through_the_tunnel_and_leaves_when_stopped(laptop, campaign):

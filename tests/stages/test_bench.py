@@ -200,7 +200,7 @@ def test_a_sweep_measures_each_depth_and_way_at_each_load_with_one_engine_start_
     ways = [("none", 0), ("mine", 3), ("mine", 1), ("ngram", 3), ("published-drafter", 3)]
     assert rows(summary, "way", "depth", "concurrency") == [(*way, load) for load in (1, 2) for way in ways]
     for row in summary["cells"]:
-        assert row["prompts"] == (3 if row["concurrency"] == 1 else 4)
+        assert row["prompts"] == (3 if row["concurrency"] == 1 else 8)
         for name in ("first_token_ms", "gap_ms"):
             assert 0 <= row[name]["p50"]["low"] <= row[name]["p50"]["mean"] <= row[name]["p99"]["mean"]
         assert 0 < row["in_flight"] <= row["concurrency"]

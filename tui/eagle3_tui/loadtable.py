@@ -19,7 +19,8 @@ MEANS = {
     "load": "requests in flight: rounds of so many, asked at once; in brackets how many were in flight on average",
     "drafting": "who proposes tokens, and how many a step; none is the target alone",
     "speed-up": "tokens a second of a request over those of the same prompt without drafting, prefill and waiting "
-    "included, both servers in turn; in brackets the 95 % interval over prompts: one that includes 1 proves nothing",
+    "included, both servers in turn; in brackets the 95 % interval over rounds and prompts: one that includes 1 proves "
+    "nothing",
     "tok/s": "tokens a second of the whole server",
     "first ms": "time to the first token, median and 99th percentile over prompts (of n prompts, never finer than 1/n)",
     "gap ms": "time between two arrivals of the stream, median and 99th percentile; with drafting an arrival brings "
@@ -65,6 +66,7 @@ def _row(place: int, entry: Mapping[str, Any]) -> LoadRow:
     )
     more = [
         ("prompts", number_of(entry.get("prompts"))),
+        ("rounds", number_of(entry.get("rounds"))),
         ("tokens a second of a request", interval(entry.get("tokens_per_second_each"))),
         ("ms a token after the first", interval(entry.get("token_ms"))),
     ]

@@ -2,20 +2,24 @@
 
 Requests are asked in rounds: as many at once as are in flight, the same prompts to both servers, in turn which first.
 A request's speed is its tokens over its seconds, prefill and waiting included, so that speeds are paired by prompt at
-any load. A round in which a server worked for somebody else is left out on both sides.
+any load. Requests of one round share what the machine was doing, so intervals are a bootstrap over rounds and over the
+prompts in them; with one in flight that is over prompts. A round in which a server worked for somebody else is left out
+on both sides.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from eagle3_backend.engines.answers import Answer, Prompt
 from eagle3_backend.engines.rounds import Round, Rounds
-from eagle3_backend.engines.statistics import Interval, bootstrap, percentile_intervals, speed_ratio_interval
+from eagle3_backend.engines.statistics import Interval, nested_bootstrap, percentile_intervals
 
 NONE, MINE, NGRAM, OWN_HEAD = "none", "mine", "ngram", "mtp"
 PERCENTILES = (0.5, 0.99)
+ROUNDS = 4
+"""Rounds at least at every load: an interval over fewer says nothing."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +71,32 @@ class Cell:
         return [both for both in zip(self.drafted, self.plain) if all(each.round.ours for each in both)]
 
     @property
-    def pairs(self) -> List[Pair]:
-        """The prompts that both servers answered."""
+    def rounds(self) -> List[List[Pair]]:
+        """The prompts that both servers answered, round by round."""
         found = []
         for drafted, plain in self.kept:
             plain_of = {answer.prompt: answer for answer in plain.round.answers}
-            found += [Pair(one, plain_of[one.prompt]) for one in drafted.round.answers if one.prompt in plain_of]
-        return [pair for pair in found if all(pair.speeds)]
+            both = [Pair(one, plain_of[one.prompt]) for one in drafted.round.answers if one.prompt in plain_of]
+            found.append([pair for pair in both if all(pair.speeds)])
+        return [pairs for pairs in found if pairs]
+
+    @property
+    def pairs(self) -> List[Pair]:
+        return [pair for pairs in self.rounds for pair in pairs]
 
     def speedup(self, resamples: int, seed: int) -> Optional[Interval]:
         """Speed of a request with it over that without, None where no prompt has both."""
-        rows = [pair.speeds for pair in self.pairs]
-        return speed_ratio_interval(rows, resamples, seed) if rows else None
+        rows = [[pair.speeds for pair in pairs] for pairs in self.rounds]
+        return _over_rounds(rows, lambda sums: (sums[0] / sums[1]) / (sums[2] / sums[3]), resamples, seed)
+
+
+Statistic = Callable[[Sequence[float]], float]
+
+
+def _over_rounds(
+    rounds: Sequence[Sequence[Sequence[float]]], statistic: Statistic, resamples: int, seed: int
+) -> Optional[Interval]:
+    return nested_bootstrap(rounds, statistic, resamples, seed) if any(rounds) else None
 
 
 def rows_of(cells: Sequence[Cell], resamples: int, seed: int) -> List[Dict[str, Any]]:
@@ -107,32 +125,45 @@ def rows_of(cells: Sequence[Cell], resamples: int, seed: int) -> List[Dict[str, 
 
 def _row(rounds: Sequence[Timed], concurrency: int, resamples: int, seed: int) -> Dict[str, Any]:
     """What every server is asked: how fast, and how long one waits for the first token and for the next ones."""
-    by_prompt: Dict[Prompt, List[Answer]] = {}
+    rounds_of: Dict[Prompt, List[Answer]] = {}
     for timed in rounds:
-        for answer in timed.round.answers:
-            by_prompt.setdefault(answer.prompt, []).append(answer)
-    groups = list(by_prompt.values())
-    seconds = sum(timed.seconds for timed in rounds)
+        if timed.round.answers:
+            # The target alone was asked the same round beside each way: that is still one round of prompts.
+            rounds_of.setdefault(timed.round.answers[0].prompt, []).extend(timed.round.answers)
+    groups = list(rounds_of.values())
     answers = [answer for group in groups for answer in group]
+    seconds = sum(timed.seconds for timed in rounds)
     generated = sum(answer.generated for answer in answers)
-    firsts = [[answer.arrivals[0][0] for answer in group if answer.arrivals] for group in groups]
-    gaps = [[gap for answer in group for gap in answer.gaps] for group in groups]
+    each = [[(float(answer.generated), answer.seconds) for answer in group if answer.seconds] for group in groups]
+    after = [[_after_the_first(answer) for answer in group if len(answer.arrivals) > 1] for group in groups]
     return {
         "concurrency": concurrency,
-        "prompts": len(groups),
+        "rounds": len(groups),
+        "prompts": len({answer.prompt for answer in answers}),
         "in_flight": round(sum(answer.seconds for answer in answers) / seconds, 2) if seconds else None,
         "tokens_per_second": round(generated / seconds, 2) if seconds else None,
-        "tokens_per_second_each": _each(groups, resamples, seed),
-        "first_token_ms": _percentiles(firsts, resamples, seed),
-        "gap_ms": _percentiles(gaps, resamples, seed),
-        "token_ms": _after_the_first(groups, resamples, seed),
+        "tokens_per_second_each": _told(_over_rounds(each, _ratio, resamples, seed)),
+        "first_token_ms": _percentiles([_firsts(group) for group in groups], resamples, seed),
+        "gap_ms": _percentiles([[gap for one in group for gap in one.gaps] for group in groups], resamples, seed),
+        "token_ms": _told(_over_rounds(after, _ratio, resamples, seed)),
     }
 
 
-def _each(groups: Sequence[Sequence[Answer]], resamples: int, seed: int) -> Optional[Dict[str, float]]:
-    rows = [(sum(one.generated for one in group), sum(one.seconds for one in group)) for group in groups]
-    rows = [row for row in rows if row[1]]
-    return bootstrap(rows, lambda sums: sums[0] / sums[1], resamples, seed).to_json() if rows else None
+def _ratio(sums: Sequence[float]) -> float:
+    return sums[0] / sums[1]
+
+
+def _told(interval: Optional[Interval]) -> Optional[Dict[str, float]]:
+    return interval.to_json() if interval else None
+
+
+def _firsts(group: Sequence[Answer]) -> List[float]:
+    return [answer.arrivals[0][0] for answer in group if answer.arrivals]
+
+
+def _after_the_first(answer: Answer) -> Tuple[float, float]:
+    """Milliseconds and tokens once the first ones have come."""
+    return 1000.0 * (answer.arrivals[-1][0] - answer.arrivals[0][0]), float(sum(n for _, n in answer.arrivals[1:]))
 
 
 def _percentiles(groups: Sequence[Sequence[float]], resamples: int, seed: int) -> Optional[Dict[str, Any]]:
@@ -141,17 +172,6 @@ def _percentiles(groups: Sequence[Sequence[float]], resamples: int, seed: int) -
     scaled = [[1000.0 * value for value in group] for group in groups]
     found = percentile_intervals(scaled, PERCENTILES, resamples, seed)
     return {f"p{100 * share:g}": each.to_json() for share, each in zip(PERCENTILES, found)}
-
-
-def _after_the_first(groups: Sequence[Sequence[Answer]], resamples: int, seed: int) -> Optional[Dict[str, float]]:
-    """Milliseconds a token once the first ones have come."""
-    rows = []
-    for group in groups:
-        some = [answer.arrivals for answer in group if len(answer.arrivals) > 1]
-        if some:
-            tokens = sum(count for arrivals in some for _, count in arrivals[1:])
-            rows.append((1000.0 * sum(arrivals[-1][0] - arrivals[0][0] for arrivals in some), float(tokens)))
-    return bootstrap(rows, lambda sums: sums[0] / sums[1], resamples, seed).to_json() if rows else None
 
 
 def recommended(rows: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
@@ -237,9 +257,12 @@ def _verdict(best: _Entry, rival: Optional[_Entry], resamples: int, seed: int) -
 def _against(mine: Cell, other: Cell, resamples: int, seed: int) -> Optional[Interval]:
     """Our speed-up over the other one's, each beside the target as it was then, paired by prompt."""
     theirs = {pair.plain.prompt: pair.speeds for pair in other.pairs}
-    rows = [(*pair.speeds, *theirs[pair.plain.prompt]) for pair in mine.pairs if pair.plain.prompt in theirs]
+    rows = [
+        [(*pair.speeds, *theirs[pair.plain.prompt]) for pair in pairs if pair.plain.prompt in theirs]
+        for pairs in mine.rounds
+    ]
 
     def of(sums: Sequence[float]) -> float:
         return (sums[0] / sums[1]) / (sums[2] / sums[3]) / ((sums[4] / sums[5]) / (sums[6] / sums[7]))
 
-    return bootstrap(rows, of, resamples, seed) if rows else None
+    return _over_rounds(rows, of, resamples, seed)

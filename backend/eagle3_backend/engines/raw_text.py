@@ -5,7 +5,7 @@ A drafter that is no worse on raw text was not trained on this template's chats,
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 from eagle3_backend.engines.answers import Answer
 from eagle3_backend.engines.measured import LOOP_SHARE
@@ -18,6 +18,8 @@ def raw_text_control(
 ) -> Optional[Dict[str, Any]]:
     """Acceptance length of the same prompts as chats and as raw text, paired; None where no pair is left.
 
+    Where a chat's steps are told in order, only those of as many tokens count as the raw text was given.
+
     Loops flatter any drafter, and raw text often ends in one: a prompt with a loop on either side is left out.
     ``failed_as_it_must`` is None where the interval of the difference includes 0: too few prompts to tell.
     """
@@ -25,7 +27,7 @@ def raw_text_control(
     pairs = [(answer, chat_of[answer.prompt]) for answer in raw if _counts(answer) and answer.prompt in chat_of]
     if not pairs:
         return None
-    rows = [(one.steps.accepted, one.steps.count, other.steps.accepted, other.steps.count) for one, other in pairs]
+    rows = [(one.steps.accepted, one.steps.count, *_first_steps(other, one.generated)) for one, other in pairs]
     difference = bootstrap(rows, lambda sums: sums[0] / sums[1] - sums[2] / sums[3], resamples, seed)
     chat = sum(row[2] for row in rows) / sum(row[3] for row in rows)
     return {
@@ -35,6 +37,16 @@ def raw_text_control(
         "left_out": len(raw) - len(pairs),
         "failed_as_it_must": _verdict(difference),
     }
+
+
+def _first_steps(answer: Answer, tokens: int) -> Tuple[int, int]:
+    """(accepted, steps) of the first ``tokens`` of an answer, all of them where their order is not told."""
+    accepted = steps = 0
+    for each in answer.steps.in_order:
+        if accepted + steps >= tokens:
+            break
+        accepted, steps = accepted + each, steps + 1
+    return (accepted, steps) if steps else (answer.steps.accepted, answer.steps.count)
 
 
 def _counts(answer: Answer) -> bool:

@@ -45,6 +45,36 @@ def bootstrap(
     return Interval(of(rows), found[edge], found[-1 - edge], len(rows))
 
 
+def nested_bootstrap(
+    groups: Sequence[Sequence[Sequence[float]]],
+    statistic: Callable[[Sequence[float]], float],
+    resamples: int,
+    seed: int,
+) -> Interval:
+    """As `bootstrap`, for rows that came in groups: a resample draws groups, and in each of them rows.
+
+    Rows of a group share what happened to it (requests of one round share the machine), and a few groups that happen to
+    agree must not look like certainty. Groups of one row give what `bootstrap` gives. Raises ValueError without rows.
+    """
+    filled = [group for group in groups if group]
+    if not filled:
+        raise ValueError("no rows to resample")
+    draw = random.Random(seed)
+
+    def of(chosen: Sequence[Sequence[float]]) -> float:
+        return statistic([sum(column) for column in zip(*chosen)])
+
+    found = []
+    for _ in range(resamples):
+        drawn = draw.choices(filled, k=len(filled))
+        rows = [group if len(group) == 1 else draw.choices(group, k=len(group)) for group in drawn]
+        found.append(of([row for group in rows for row in group]))
+    found.sort()
+    edge = int(0.025 * len(found))
+    whole = [row for group in filled for row in group]
+    return Interval(of(whole), found[edge], found[-1 - edge], len(whole))
+
+
 def acceptance_interval(rows: Sequence[Tuple[int, int]], resamples: int, seed: int) -> Interval:
     """Acceptance length 1 + accepted / steps from one (accepted, steps) pair a prompt, each with at least one step."""
     return bootstrap(rows, lambda sums: 1.0 + sums[0] / sums[1], resamples, seed)

@@ -157,7 +157,7 @@ def _swept(bench: Mapping[str, Any]) -> int:
     """Timed pairs of answers beyond those of the plain bench, our drafter one request at a time."""
     prompts = int(bench["speed_prompts"])
     loads = set(bench["concurrencies"]) - {1}
-    timed = prompts + sum(max(prompts, 2 * load) for load in loads)
+    timed = prompts + sum(max(prompts, 4 * load) for load in loads)
     return timed * (bench_starts(bench) - 1) - prompts if prompts else 0
 
 

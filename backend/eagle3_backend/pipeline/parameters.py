@@ -309,7 +309,7 @@ class BenchParameters(EngineParameters):
     """Published prompts, at most, taken evenly from the files."""
     speed_prompts: int = 12
     """Prompts that are run with and without the drafter, for the speed ratio: one at a time, and in each round as many
-    as are in flight, where that is measured too; at least two rounds."""
+    as are in flight, where that is measured too; at least four rounds."""
     lossless_prompts: int = 24
     """Prompts whose greedy texts are compared with and without the drafter."""
     dtype: str = "float32"

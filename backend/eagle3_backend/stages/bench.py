@@ -20,7 +20,7 @@ from typing import Any
 from eagle3_backend.engines import measured as judged
 from eagle3_backend.engines import prompt_sets
 from eagle3_backend.engines.answers import Answer, Prompt
-from eagle3_backend.engines.cells import Cell, Pair, need, recommended, rows_of
+from eagle3_backend.engines.cells import ROUNDS, Cell, Pair, need, recommended, rows_of
 from eagle3_backend.engines.measured import Measured
 from eagle3_backend.engines.overlap import overlap, seen
 from eagle3_backend.engines.raw_text import did_not_fail, raw_text_control
@@ -156,7 +156,7 @@ def _loads(context: StageContext, sets: Sets) -> dict[int, Sequence[Prompt]]:
         return {}
     loads: dict[int, Sequence[Prompt]] = {}
     for concurrency in (1, *sorted(set(parameters.concurrencies) - {1})):
-        wanted = parameters.speed_prompts if concurrency == 1 else max(parameters.speed_prompts, 2 * concurrency)
+        wanted = parameters.speed_prompts if concurrency == 1 else max(parameters.speed_prompts, ROUNDS * concurrency)
         loads[concurrency] = prompt_sets.alternating(sets, wanted)
         if len(loads[concurrency]) < concurrency:
             context.report(
@@ -196,7 +196,10 @@ def _measure(engines: BenchEngines, asked: _Asked, ways: Sequence[Launch], *, to
                     sweep.beside(first.way, None, client)
             measured = [engines.measure(client, name, prompts) for name, prompts in asked.sets.items()]
             with engines.timed("raw_text"):
-                raw = engines.ask(client.raw, asked.raw, concurrency)
+                # Raw text soon ends in a loop, so half the tokens tell as much.
+                raw = engines.ask(
+                    client.raw, asked.raw, concurrency, tokens=engines.parameters.max_new_tokens // 2 or 1
+                )
         sweep.others(others, plain if together else None)
     alone = {
         answer.prompt: answer for cell in sweep.cells[:1] for timed in cell.plain for answer in timed.round.answers

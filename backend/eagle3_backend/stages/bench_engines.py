@@ -74,17 +74,20 @@ class BenchEngines:
         for process in self._running:
             process.check()
 
-    def ask(self, how: Asking, prompts: Sequence[Prompt], concurrency: int, name: str = "") -> list[Answer]:
+    def ask(
+        self, how: Asking, prompts: Sequence[Prompt], concurrency: int, name: str = "", tokens: int = 0
+    ) -> list[Answer]:
         """Answers in the order of the prompts, asked for by a method of a client; refused prompts are reported and left
         out.
 
-        ``name`` names the series of the running acceptance length; empty: none.
+        ``name`` names the series of the running acceptance length, empty: none; ``tokens`` are those of an answer at
+        most, 0: as many as the parameters say.
         """
         answers: dict[Prompt, Answer] = {}
         accepted = steps = 0
         self._begin = self._begin or time.monotonic()
         try:
-            ask = partial(or_refusal, how, max_new_tokens=self.parameters.max_new_tokens)
+            ask = partial(or_refusal, how, max_new_tokens=tokens or self.parameters.max_new_tokens)
             for answer in ask_all(ask, prompts, concurrency, self.watch):
                 self._done += 1
                 rate = self._done / (time.monotonic() - self._begin)

@@ -284,7 +284,8 @@ def test_sglang_is_measured_by_what_its_answers_tell_and_its_own_steps_agree(cam
     assert [row["depth"] for row in summary["by_depth"]] == [0, 1, 2, 3]
     assert (summary["lossless_equal"], summary["lossless_total"]) == (6, 6)
     rows = json.loads((bench.output / "bench.json").read_text())["answers"]
-    assert {(len(row["tokens"]), len(row["accepted"])) for row in rows} == {(24, 0)}
+    lengths = {(row["set"] == "raw_text", len(row["tokens"]), len(row["accepted"])) for row in rows}
+    assert lengths == {(False, 24, 0), (True, 12, 0)}
     assert summary["controls"]["raw_text"]["failed_as_it_must"] is True
     assert summary["cells"][1]["speedup"]["prompts"] == 4 and summary["cells"][1]["first_token_ms"] is None
 

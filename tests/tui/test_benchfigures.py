@@ -35,6 +35,17 @@ def test_what_was_measured_otherwise_is_named():
     assert [figure.name for figure in figures(benches) if figure.differs] == ["recipe: depth", "recipe: max new tokens"]
 
 
+def test_what_one_compares_or_only_one_bench_tells_is_no_obstacle():
+    other = {**THREE, "recipe": {**THREE["recipe"], "against": ["ngram"], "depths": [1, 3], "device": "cpu"}}
+    assert not_comparable([Bench("A", THREE), Bench("B", other)]) == []
+
+
+def test_a_bench_tells_the_depth_at_each_load_and_its_own_control():
+    told = values(Bench("A", THREE))
+    assert (told["depth with 1 in flight"], told["depth with 8 in flight"]) == (("3",), ("off",))
+    assert told["control raw text"] == ("1.31 beside 2.31: worse",)
+
+
 def test_a_diagnosis_is_told_with_its_controls():
     controls = {"shuffled_d2t": {"failed_as_it_must": False}}
     found = {"verdict": "engine_runs_another_drafter", "equal_share": 0.412, "steps": 900, "controls": controls}

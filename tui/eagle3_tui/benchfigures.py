@@ -92,12 +92,13 @@ def figures(benches: Sequence[Bench]) -> list[Figure]:
 
 
 def not_comparable(benches: Sequence[Bench]) -> list[str]:
-    """What the recipes of two benches differ in, but for what one compares."""
+    """What the recipes of two benches differ in, but for what one compares; what only one of them tells is not known to
+    differ."""
     if len(benches) < 2:
         return []
     left, right = (_map(bench.summary.get("recipe")) for bench in benches[:2])
-    names = dict.fromkeys([*left, *right])
-    return [clean(name, 40) for name in names if name not in COMPARED and left.get(name) != right.get(name)]
+    both = [name for name in left if name in right and name not in COMPARED]
+    return [clean(name, 40) for name in both if left[name] != right[name]]
 
 
 _Cell = tuple[str, str, str, str]

@@ -18,6 +18,7 @@ from eagle3_tui import candidates
 from eagle3_tui.app import Panel
 from eagle3_tui.choosing import Choosing
 from eagle3_tui.mock import MockSource
+from eagle3_tui.theme import PALETTES, Look, palette_name
 
 NOON = 1_764_424_931.0
 SIZE = (100, 30)
@@ -40,10 +41,10 @@ async def draw(name: str) -> str:
     now = [1000.0]
     source = MockSource(scene, clock=lambda: now[0], wall=lambda: NOON)
     panel = Panel(source, Path("local.toml"), wall=lambda: NOON, monotonic=lambda: now[0])
+    name = palette_name("truecolor", dark=not light)
+    panel.look, panel.theme = Look(PALETTES[name]), name
     async with panel.run_test(size=SIZE) as pilot:
         await _settled(panel, now)
-        if light:
-            await pilot.press("ctrl+t")
         for key in keys:
             if key == "compare":
                 await Choosing(panel)._show(*candidates.artifacts(panel.picture))

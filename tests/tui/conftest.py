@@ -79,6 +79,7 @@ def show(monkeypatch: pytest.MonkeyPatch) -> Open:
     """Open a panel: ``show(scene, size, source=..., **options of Panel)``."""
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("rich.console.Console.color_system", "truecolor")  # whatever terminal the tests run in
     time.tzset()
 
     @asynccontextmanager

@@ -169,6 +169,7 @@ def test_sixteen_colours_are_enough(terminal) -> None:
     panel.wait_for(lambda text: "● train     running" in text)
     assert b"38;2;" not in bytes(panel.raw) and b"38;5;" not in bytes(panel.raw)
     assert "✓ setup     done" in panel.text()
+    assert {panel.screen.buffer[row][column].fg for row, column in ((3, 3), (9, 3))} == {"brightgreen", "brightblue"}
 
 
 def test_a_terminal_that_cannot_move_its_cursor_is_refused(terminal) -> None:

@@ -51,6 +51,21 @@ def test_no_text_vanishes_in_sixteen_colours(name: str, role: str) -> None:
     assert sixteen(getattr(palette, role)) not in (sixteen(palette.background), sixteen(palette.surface))
 
 
+@pytest.mark.parametrize("name", ["eagle-dark-16", "eagle-light-16"])
+def test_states_keep_their_colours_in_sixteen(name: str) -> None:
+    palette = theme.PALETTES[name]
+    roles = ("accent", "good", "active", "warn", "bad")
+    numbers = [Color.parse(getattr(palette, role)).downgrade(ColorSystem.STANDARD).number for role in roles]
+    greys = {0, 7, 8, 15}
+    assert len(set(numbers)) == len(roles) and not greys & set(numbers)
+    assert Color.parse(palette.off).downgrade(ColorSystem.STANDARD).number in greys
+
+
+def test_the_palette_goes_by_what_the_terminal_can_show() -> None:
+    assert theme.palette_name("truecolor") == theme.palette_name("256") == theme.palette_name(None) == "eagle-dark"
+    assert theme.palette_name("standard", dark=False) == theme.palette_name("windows", dark=False) == "eagle-light-16"
+
+
 def test_every_state_has_a_glyph_and_a_role_of_its_look() -> None:
     look = theme.Look()
     for state in RunState:

@@ -29,7 +29,7 @@ from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.screens.dashboard import Dashboard
 from eagle3_tui.source import Source
 from eagle3_tui.text import clean
-from eagle3_tui.theme import PALETTES, Look
+from eagle3_tui.theme import PALETTES, Look, palette_name
 from eagle3_tui.theme.textual_theme import themes
 from eagle3_tui.widgets.logpane import words_of
 
@@ -87,7 +87,8 @@ class Panel(Leaving, inherit_bindings=False):
         super().__init__()
         self.source = source
         self.picture = Snapshot()
-        self.look = Look(PALETTES["eagle-dark"], ascii_only)
+        name = palette_name(self.console.color_system)
+        self.look = Look(PALETTES[name], ascii_only)
         self.wall, self.monotonic = wall, monotonic
         self.readonly = readonly
         self.seen_events = 0.0
@@ -105,7 +106,7 @@ class Panel(Leaving, inherit_bindings=False):
         self._garbage = Garbage(self.monotonic())
         for theme in themes():
             self.register_theme(theme)
-        self.theme = "eagle-dark"
+        self.theme = name
         self.set_class(ascii_only, "-ascii")
 
     @property

@@ -12,7 +12,7 @@ from eagle3_backend.control.commands import Shell
 from eagle3_tui.calling import has_clipboard
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.text import size
-from eagle3_tui.theme import PALETTES, Look
+from eagle3_tui.theme import PALETTES, Look, palette_name
 from eagle3_tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Deeds(App[None], inherit_bindings=False):
             self.push_screen(HelpScreen(self.screen.context))
 
     def action_switch_theme(self) -> None:
-        name = "eagle-light" if self.theme == "eagle-dark" else "eagle-dark"
+        name = palette_name(self.console.color_system, dark="light" in self.theme)
         self.look = Look(PALETTES[name], self.look.ascii_only)
         self.theme = name
 

@@ -62,7 +62,42 @@ LIGHT = Palette(
     line="#b4b8bc",
 )
 
-PALETTES = {"eagle-dark": DARK, "eagle-light": LIGHT}
+# A terminal with 16 colours takes the nearest of its own: calm colours would all be grey there.
+DARK_16 = Palette(
+    background="#14171c",
+    surface="#1d2229",
+    text="#ffffff",
+    dim="#aaaaaa",
+    accent="#00aaaa",
+    good="#55ff55",
+    active="#7a7aff",
+    warn="#ffff55",
+    bad="#ff6a6a",
+    off="#808080",
+    line="#555555",
+)
+
+LIGHT_16 = Palette(
+    background="#f8f8f5",
+    surface="#ecece7",
+    text="#000000",
+    dim="#555555",
+    accent="#007474",
+    good="#007a00",
+    active="#0000aa",
+    warn="#8a5a00",
+    bad="#aa0000",
+    off="#777777",
+    line="#aaaaaa",
+)
+
+PALETTES = {"eagle-dark": DARK, "eagle-light": LIGHT, "eagle-dark-16": DARK_16, "eagle-light-16": LIGHT_16}
+
+
+def palette_name(colours: str | None, dark: bool = True) -> str:
+    """The name of the palette for a terminal, whose ``colours`` are as Rich calls them."""
+    return f"eagle-{'dark' if dark else 'light'}{'-16' if colours in ('standard', 'windows') else ''}"
+
 
 _UNICODE = {
     "ok": "✓",

@@ -24,7 +24,7 @@ def themes() -> list[Theme]:
                 background=palette.background,
                 surface=palette.surface,
                 panel=palette.surface,
-                dark=name.endswith("dark"),
+                dark="dark" in name,
                 variables={"line": palette.line, "dim": palette.dim, "scrollbar": palette.line},
             )
         )

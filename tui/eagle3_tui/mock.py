@@ -44,7 +44,7 @@ from eagle3_backend.control.snapshot import (
 from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.runs.logreader import Matcher, block_of, place_of
 from eagle3_backend.states import LinkState, RunState
-from eagle3_tui import mockanswers, mockdiff, mockserving
+from eagle3_tui import mockanswers, mockserving
 from eagle3_tui.mockcurves import (
     GIB,
     flood_line,
@@ -139,6 +139,8 @@ class MockSource:
         if isinstance(command, FindLogTime):
             return place_of(self.log(), command.clock)
         if isinstance(command, Attempts | Inspect | Specification):
+            from eagle3_tui import mockdiff  # which reads drafters: not before the first picture
+
             return mockdiff.answer(command, self.scene)
         if isinstance(command, mockanswers.ASKED):
             self._watching |= isinstance(command, Hosts) and command.watch

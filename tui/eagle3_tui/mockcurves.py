@@ -7,8 +7,10 @@ import time
 from functools import lru_cache
 
 from eagle3_backend.control.snapshot import Gpu, Machine
+from eagle3_backend.runs.series import downsample
 
 GIB = 2**30
+KEPT_COLUMNS = 300
 
 Series = dict[str, tuple[tuple[float, float], ...]]
 
@@ -52,7 +54,7 @@ def series_until(step: int) -> Series:
     return _series_until(step - step % 50)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _series_until(step: int) -> Series:
     steps = [float(at) for at in range(50, step + 1, 50)]
     made = {"train/loss": loss_at, "train/accept_len": length_at, "train/tokens_per_second": speed_at,
@@ -61,7 +63,8 @@ def _series_until(step: int) -> Series:
     for depth in range(3):
         found[f"train/loss_{depth}"] = tuple((at, loss_of_step(at, depth)) for at in steps)
         found[f"train/accept_{depth}"] = tuple((at, accepted_at(at, depth)) for at in steps)
-    return found if steps else {}
+    # A day of steps is no more than control would hold of it.
+    return {name: tuple(downsample(points, KEPT_COLUMNS)) for name, points in found.items()} if steps else {}
 
 
 def gauges_until(elapsed: float) -> Series:

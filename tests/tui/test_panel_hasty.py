@@ -6,6 +6,7 @@ import random
 from concurrent.futures import Future
 
 import pytest
+from textual.events import Key
 
 from eagle3_backend.control.commands import EndOrphan, Resume, Start, Stop, TrustHostKey, WriteProfile
 from eagle3_tui.keymap import KEYS
@@ -117,3 +118,36 @@ async def test_a_cat_on_the_keyboard_of_a_readonly_panel_does_nothing(show, scen
             await panel.press("escape")
         assert panel.app.is_running and panel.app.return_code is None, panel.text()
         assert [one for one in acts(panel) if not isinstance(one, TrustHostKey)] == []
+
+
+@pytest.mark.parametrize("pause", [False, True])
+async def test_what_is_typed_faster_than_a_line_opens_is_no_command(show, pause) -> None:
+    async with show("refused", (100, 30)) as panel:
+        for key in [":", *"stop xXsuRqcCtJ"]:
+            panel.app.post_message(Key({":": "colon", " ": "space"}.get(key, key), key))
+            if pause:
+                await panel.pilot.pause()
+        for _ in range(20):
+            await panel.settle()
+        assert panel.app.screen.query_one("#prompt Input").value == "stop xXsuRqcCtJ"
+        assert acts(panel) == [] and len(panel.app.screen_stack) == 1 and panel.app.is_running
+
+
+async def test_what_is_typed_faster_than_a_dialog_opens_is_its_text(show) -> None:
+    async with show("train", (100, 30)) as panel:
+        for key in ("X", *"nntrain"):
+            panel.app.simulate_key(key)
+        for _ in range(20):
+            await panel.settle()
+        assert panel.app.screen.query_one("Input").value == "nntrain" and acts(panel) == []
+
+
+async def test_esc_leaves_a_line_that_is_not_open_yet(show) -> None:
+    async with show("train", (100, 30)) as panel:
+        for key in ("colon", "x", "escape"):
+            panel.app.simulate_key(key)
+        for _ in range(20):
+            await panel.settle()
+        assert not panel.app.screen.query("#prompt") and acts(panel) == []
+        await panel.press("x")
+        assert len(panel.app.screen_stack) == 2

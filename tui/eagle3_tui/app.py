@@ -31,6 +31,7 @@ from eagle3_tui.source import Source
 from eagle3_tui.text import clean
 from eagle3_tui.theme import PALETTES, Look, palette_name
 from eagle3_tui.theme.textual_theme import themes
+from eagle3_tui.typeahead import TypeAhead
 from eagle3_tui.widgets.logpane import words_of
 
 PULL_SECONDS = 0.1
@@ -99,6 +100,7 @@ class Panel(Leaving, inherit_bindings=False):
         self._autostart = autostart
         self._message_until = 0.0
         self._asked_about = ""
+        self._ahead = TypeAhead(self)
         self._calls = Calls(wall(), bell=own.bell, desktop=own.desktop)
         self._rate, self._pulled = RATES.index(0.5) if reduced else 0, 0.0
         if reduced:
@@ -181,7 +183,14 @@ class Panel(Leaving, inherit_bindings=False):
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key):
             self._garbage.pressed(self.monotonic())
+            if not event.is_forwarded and event.key != "ctrl+c" and self._ahead.take(event):
+                return
         await super().on_event(event)
+
+    def on_key(self, event: Key) -> None:
+        """What panes left over, before it is taken for a command."""
+        if self._ahead.missed(event):
+            event.prevent_default()
 
     def _hint(self) -> None:
         for screen in self._visible():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,10 @@ COMMAND = 3
 """Lines of a command at most."""
 
 
+ENVIRONMENT = re.compile(r"^(?:\w+=\S*\s+)+")
+"""Variables before a command: they are in the serve screen's launch line."""
+
+
 def preview_lines(answer: Mapping[str, Any], machine: Machine, look: Look, room: int) -> list[Text]:
     """From an answer to `DryRun`."""
     stages = answer.get("stages") or ()
@@ -29,12 +34,13 @@ def preview_lines(answer: Mapping[str, Any], machine: Machine, look: Look, room:
         facts.append(("parameters", f"{clean(last.get('fingerprint'), 16)} of {clean(last.get('stage'), 40)}"))
     if machine.gpus:
         facts.append(("GPUs", gpu_words(machine)))
+    lines = pairs_lines(facts, look, room)
     launches = answer.get("launches") or {}
     if launches:
         name = [*launches][-1]
-        words = clean(f"{name}: {launches[name]['line']}", 2000)
-        facts.append(("command", shorten(words, COMMAND * max(10, room - 14), look.glyph("more"))))
-    return [*pairs_lines(facts, look, room), *_findings(answer, look, room)]
+        words = f"{clean(name, 40)}: {ENVIRONMENT.sub('', clean(launches[name]['line'], 2000))}"
+        lines += wrapped(look, shorten(words, COMMAND * (room - 4), look.glyph("more")), room, "dim", "  ")
+    return [*lines, *_findings(answer, look, room)]
 
 
 def _findings(answer: Mapping[str, Any], look: Look, room: int) -> list[Text]:

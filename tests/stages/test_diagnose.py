@@ -212,3 +212,12 @@ def test_a_few_other_steps_are_rounding_only_where_the_server_may_round(
     report, context = report_of(attempt, foreign(served, campaign, requests, dtype))
     assert 0.95 < report["equal_share"] < 0.999, steps
     assert report["verdict"] == verdict and context.codes()[0] == verdict
+
+
+def test_a_directory_whose_weights_do_not_fit_its_config_is_refused_with_its_cause(attempt, campaign, served, engine):
+    inputs = foreign(served, campaign, engine(served.drafter))
+    config = json.loads((inputs["drafter"] / "config.json").read_text())
+    (inputs["drafter"] / "config.json").write_text(json.dumps({**config, "intermediate_size": 24}))
+    with pytest.raises(FindingError) as refused:
+        diagnose.run(attempt("diagnose", inputs))
+    assert [finding.code for finding in refused.value.findings] == ["drafter_shape_mismatch"]

@@ -150,7 +150,10 @@ class Diagnosis:
 
     def _replay(self, drafters: Sequence[ReferenceDrafter]) -> list[dict[str, Any]]:
         """The summary of each drafter: of the first over every request, of the others over as many as are ``tried``."""
-        models = [drafter.model(self._states.embedding) for drafter in drafters]
+        try:
+            models = [drafter.model(self._states.embedding) for drafter in drafters]
+        except RuntimeError as problem:
+            raise FindingError(_does_not_load(problem)) from problem
         found: list[list[Replayed]] = [[] for _ in drafters]
         for number, request in enumerate(self.requests):
             streams = self._states([*request.prompt_tokens, *request.tokens])
@@ -223,6 +226,15 @@ def requests_of(bench: dict[str, Any], limit: int) -> list[Request]:
     rows = {name: [row for row in bench["answers"] if row["set"] == name and len(row["accepted"]) > 1] for name in SETS}
     mixed = [rows[name][place] for place in range(limit) for name in SETS if place < len(rows[name])]
     return [Request(row["id"], row["prompt_tokens"], row["tokens"], row["accepted"]) for row in mixed[:limit]]
+
+
+def _does_not_load(problem: RuntimeError) -> Finding:
+    return error(
+        "drafter_shape_mismatch",
+        f"The drafter's weights do not fit its config: {' '.join(str(problem).split())[:400]}",
+        path="drafter",
+        fix="eagle3-tui check DIR --target DIR names the key; take config and weights from the same export.",
+    )
 
 
 def _likely(summary: dict[str, Any], best: float) -> Finding:

@@ -24,10 +24,10 @@ def parameters_with(environments, **stages):
     return {name: replace(values, **stages.get(name, {})) for name, values in parameters.items()}
 
 
-def chain(environments, gpus=(), accepted=(), through="bench", pcie_only=False, **stages):
+def chain(environments, gpus=(), accepted=(), through="bench", pcie_only=False, busy=(), **stages):
     parameters = parameters_with(environments, **stages)
     plan = plan_campaign("demo", "/w", parameters, {})
-    ground = Ground("/agent/python", "hash", Machine(gpus=gpus), pcie_only)
+    ground = Ground("/agent/python", "hash", Machine(gpus=gpus), pcie_only, frozenset(busy))
     works = dict.fromkeys(STAGES, 1.0)
     spec = build_chain([plan.stages[name] for name in needed(through)], plan, parameters, ground, accepted, works)
     return {entry["stage"]: entry for entry in (spec, *spec["then"])}
@@ -117,8 +117,15 @@ def test_gpus_are_named_for_locks_and_for_the_process():
     specs = chain(ADOPTED, GPUS, bench={"tensor_parallel": 2})
     assert specs["bench"]["gpus"] == ["GPU-0", "GPU-1"]
     assert specs["bench"]["env"] == {"CUDA_VISIBLE_DEVICES": "GPU-0,GPU-1"}
-    assert specs["train"]["gpus"] == ["GPU-0"]
     assert "gpus" not in specs["vocab"] and "gpus" not in chain(ADOPTED)["bench"]
+
+
+def test_a_training_takes_every_idle_gpu_or_one_for_each_of_its_processes():
+    uuids = [gpu.uuid for gpu in GPUS]
+    assert chain(ADOPTED, GPUS)["train"]["gpus"] == uuids
+    assert chain(ADOPTED, GPUS, train={"processes": 2})["train"]["gpus"] == uuids[:2]
+    assert chain(ADOPTED, GPUS, busy=uuids[:1])["train"]["gpus"] == uuids[1:]
+    assert chain(ADOPTED, GPUS, busy=uuids)["train"]["gpus"] == uuids[:1]
 
 
 def test_accepted_codes_and_who_accepted_them_travel_with_every_spec():

@@ -116,11 +116,19 @@ def build_spec(
     if accepted:
         spec["accepted_by"] = f"{getpass.getuser()} on {socket.gethostname()}"
     if device == "cuda" and planned.name in GPU_STAGES:
-        count = int(planned.parameters.get("tensor_parallel", 1))
-        uuids = sorted((gpu.uuid for gpu in ground.machine.gpus if gpu.uuid), key=ground.busy.__contains__)[:count]
+        uuids = gpus_of(planned, ground)
         spec["gpus"] = uuids
         spec["env"] = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if uuids else {}
     return spec
+
+
+def gpus_of(planned: PlannedStage, ground: Ground) -> list[str]:
+    """GPUs that a stage takes, idle ones first; a training that names no number of processes takes all idle ones."""
+    uuids = sorted((gpu.uuid for gpu in ground.machine.gpus if gpu.uuid), key=ground.busy.__contains__)
+    if planned.name == "train":
+        idle = sum(uuid not in ground.busy for uuid in uuids)
+        return uuids[: int(planned.parameters["processes"]) or max(idle, 1)]
+    return uuids[: int(planned.parameters.get("tensor_parallel", 1))]
 
 
 def _no_gpu(trainer: str) -> Finding:

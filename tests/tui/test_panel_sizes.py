@@ -85,6 +85,10 @@ async def visit(panel, screen: str) -> None:
 async def resize(panel, size: tuple[int, int]) -> None:
     await panel.pilot.resize_terminal(*size)
     await panel.settle()
+    for _ in range(20):
+        if "┏" in panel.text() or "needed" in panel.text():
+            return
+        await panel.settle()  # a panel that was hidden has the focus again a frame after it is seen
 
 
 async def until(panel, there) -> None:

@@ -47,13 +47,15 @@ class TypeAhead:
 
     def _opens(self) -> bool:
         """Whether the screen that is seen has a line, or a dialog its field, without focus yet."""
-        screen = self._panel.screen
-        if self._field() is not None:
+        stack = self._panel.screen_stack
+        if not stack or self._field() is not None:
             return False
+        screen = stack[-1]
         return bool(screen.query("#prompt")) or (screen.AUTO_FOCUS == "Input" and screen.focused is None)
 
     def _field(self) -> Widget | None:
-        focused = self._panel.screen.focused
+        stack = self._panel.screen_stack
+        focused = stack[-1].focused if stack else None
         return focused if focused is not None and type(focused).__name__ == "Input" else None
 
     def _look(self) -> None:
@@ -62,7 +64,7 @@ class TypeAhead:
             self._panel.set_timer(WAIT_SECONDS, self._look)
             return
         held, self._held = self._held, []
-        for key in held:
+        for key in held if self._panel.screen_stack else ():
             (field or self._panel.screen)._forward_event(_again(key))
 
 

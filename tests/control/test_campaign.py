@@ -253,6 +253,15 @@ def test_a_stage_alone_needs_what_it_stands_on(campaign):
     assert refused(campaign, control, Resume("train")) == ["stage_not_resumable"]
 
 
+def test_one_start_runs_the_chains_of_several_stages(campaign):
+    control = campaign.control()
+    planned = campaign.ask(control, DryRun("target", also=("prompts",)))["stages"]
+    assert [spec["stage"] for spec in planned] == ["setup", "target", "prompts"]
+    assert campaign.ask(control, Start("target", also=("prompts",))).stages == ("setup", "target", "prompts")
+    assert campaign.ask(control, Await("prompts")).reached
+    assert control.snapshot().stage("target").fresh
+
+
 def test_a_service_is_reached_when_it_says_that_it_is_ready(campaign, wait_until):
     control = campaign.control()
     campaign.ask(control, Start("serve"))

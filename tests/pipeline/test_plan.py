@@ -65,7 +65,13 @@ def test_a_raised_stage_version_gives_another_fingerprint(parameters):
 
 def test_only_what_is_not_fresh_has_to_run(parameters):
     fresh = {"setup", "target", "prompts", "generate"}
-    assert [stage.name for stage in to_run(plan(parameters), "train", fresh)] == ["extract", "vocab", "train"]
+    assert [stage.name for stage in to_run(plan(parameters), ["train"], fresh)] == ["extract", "vocab", "train"]
+
+
+def test_one_start_of_several_runs_each_need_once_and_a_service_last(parameters):
+    fresh = {"setup", "target", "prompts", "generate", "extract", "vocab", "train"}
+    chain = to_run(plan(parameters), ["serve", "bench", "evaluate"], fresh)
+    assert [stage.name for stage in chain] == ["evaluate", "export", "bench", "serve"]
 
 
 def test_the_plan_names_what_made_a_stage_out_of_date(parameters):
@@ -90,7 +96,7 @@ def test_an_adopted_drafter_needs_neither_training_nor_a_vocabulary(parameters):
     adopted = plan(adopting(parameters, "export", "/drafters/one"))
     assert adopted.needed("serve") == ("setup", "target", "export", "serve")
     assert adopted.needed("bench") == ("setup", "target", "prompts", "generate", "export", "bench")
-    assert [stage.name for stage in to_run(adopted, "serve", {"setup"})] == ["target", "export", "serve"]
+    assert [stage.name for stage in to_run(adopted, ["serve"], {"setup"})] == ["target", "export", "serve"]
     assert adopted.stages["export"].inputs == {"target": adopted.stages["target"].output}
 
 

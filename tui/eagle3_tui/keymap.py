@@ -42,6 +42,8 @@ KEYS: tuple[Key, ...] = (
     Key("bench", ("b",), "run", "Acts", "bench", "measure the drafter against the target alone", "shows what will run"),
     Key("open", ("enter",), "pipeline", "View", "open", "the stage: log, parameters, findings, exit reason", "", 4,
         "screen.open_stage"),
+    Key("mark", ("space",), "pipeline", "Acts", "mark", "mark stages that one start runs in order; esc takes marks off",
+        "", 9),
     Key("log", ("l",), "pipeline", "View", "log", "show the log of the selected stage", "", 7, "screen.stage_log"),
     Key("search", ("slash",), "log", "Log", "find", "search by a pattern; small letters match both", "", 4),
     Key("find_next", ("n",), "log", "Log", "next", "next hit of the search", "", 8),

@@ -29,14 +29,20 @@ def ground_of(campaign: Campaign) -> Ground:
 
 
 async def start(
-    campaign: Campaign, cache_dir: Path, through: str, only: bool, restart: bool, accept: Sequence[str]
+    campaign: Campaign,
+    cache_dir: Path,
+    through: str,
+    only: bool,
+    restart: bool,
+    accept: Sequence[str],
+    also: Sequence[str] = (),
 ) -> Started:
     """Send the chain of all that is not fresh. Raises FindingError with everything that stands against it."""
     await campaign.fresh_survey()
     fresh = campaign.survey.fresh(campaign.plan)
-    stages = stages_to_run(campaign.plan, through, fresh - {through} if restart else fresh, only=only)
+    stages = stages_to_run(campaign.plan, through, fresh - {through} if restart else fresh, only=only, also=also)
     running = {planned.name for planned in stages}
-    fresh_names = tuple(name for name in campaign.plan.needed(through) if name not in running)
+    fresh_names = tuple(name for name in campaign.plan.needed(through, *also) if name not in running)
     if not stages:
         return Started((), fresh_names)
     if restart and stages[0].name != through:

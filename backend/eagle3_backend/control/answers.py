@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -85,11 +86,11 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-async def dry_run(campaign: Campaign, cache_dir: Path, through: str) -> dict[str, Any]:
+async def dry_run(campaign: Campaign, cache_dir: Path, through: str, also: Sequence[str] = ()) -> dict[str, Any]:
     """The answer to `DryRun`. Raises LinkLost, FindingError."""
     await campaign.fresh_survey()
     fresh = campaign.survey.fresh(campaign.plan)
-    stages = stages_to_run(campaign.plan, through, fresh, only=False)
+    stages = stages_to_run(campaign.plan, through, fresh, also=also)
     ground, works = acts.ground_of(campaign), await forecasts.works_of(campaign)
     specs = [
         build_spec(planned, campaign.plan, campaign.profile.parameters, ground, (), works[planned.name])
@@ -107,7 +108,7 @@ async def dry_run(campaign: Campaign, cache_dir: Path, through: str) -> dict[str
         ),
         "launches": {stage: _launch(plan) for stage, plan in plans.items()},
         "stages": specs,
-        "fresh": [name for name in campaign.plan.needed(through) if name in fresh],
+        "fresh": [name for name in campaign.plan.needed(through, *also) if name in fresh],
         "findings": [finding.to_json() for finding in await acts.preflight(campaign, cache_dir, stages, specs)],
     }
 
@@ -117,10 +118,10 @@ def _launch(plan: Plan) -> dict[str, Any]:
     return {"engine": plan["engine"], "line": shell_line(plan), "reasons": rows}
 
 
-async def forecast(campaign: Campaign, through: str) -> dict[str, Any]:
+async def forecast(campaign: Campaign, through: str, also: Sequence[str] = ()) -> dict[str, Any]:
     """The answer to `Forecast`. Raises LinkLost, FindingError."""
     await campaign.fresh_survey()
-    stages = stages_to_run(campaign.plan, through, campaign.survey.fresh(campaign.plan), only=False)
+    stages = stages_to_run(campaign.plan, through, campaign.survey.fresh(campaign.plan), also=also)
     expected = (await forecasts.of_chain(campaign, stages)).to_json()
     return {"stages": expected["stages"], "total": {name: expected[name] for name in ("seconds", "bytes", "cost")}}
 

@@ -154,10 +154,12 @@ def build_chain(
     return {**first, "then": rest}
 
 
-def stages_to_run(plan: CampaignPlan, through: str, fresh: frozenset[str], *, only: bool) -> tuple[PlannedStage, ...]:
-    """What a start has to run. Raises FindingError for ``only`` without its inputs."""
+def stages_to_run(
+    plan: CampaignPlan, through: str, fresh: frozenset[str], *, only: bool = False, also: Sequence[str] = ()
+) -> tuple[PlannedStage, ...]:
+    """What a start has to run, with the chains of ``also``. Raises FindingError for ``only`` without its inputs."""
     if not only:
-        return to_run(plan, through, fresh)
+        return to_run(plan, (through, *also), fresh)
     missing = [name for name in plan.needed(through) if name != through and name not in fresh]
     if missing:
         raise FindingError(

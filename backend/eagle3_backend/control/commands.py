@@ -30,13 +30,15 @@ class Open:
 class Start:
     """Start the chain of all stages that are not fresh, up to ``through``. Answer: `snapshot.Started`.
 
-    ``only`` runs that one stage alone; ``restart`` sets its old artifact aside; ``accept`` names overruled codes.
+    ``only`` runs that one stage alone; ``restart`` sets its old artifact aside; ``accept`` names overruled codes;
+    ``also`` are other last stages of the same chain, each with all that it needs.
     """
 
     through: str
     only: bool = False
     restart: bool = False
     accept: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -180,20 +182,22 @@ class Doctor:
 
 @dataclass(frozen=True)
 class DryRun:
-    """What each stage up to ``through`` would execute.
+    """What each stage up to ``through``, and to the stages of ``also``, would execute.
 
     Answer: {"script", "stages": [...], "launches", "fresh", "findings"}; ``launches`` holds for each stage that starts
     an engine with a drafter {"engine", "line", "reasons": [{"name", "value", "reason"}]}.
     """
 
     through: str
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Time, disk and money of the stages up to ``through``. Answer: {"stages": [...], "total": {...}}."""
+    """Time, disk and money of a chain, as `Start` has it. Answer: {"stages": [...], "total": {...}}."""
 
     through: str
+    also: tuple[str, ...] = ()
 
 
 NEW_KEY = ("ssh_host_key_changed", "ssh_host_key_unknown")

@@ -132,8 +132,8 @@ class Desk:
 
     async def _of_campaign(self, campaign: Campaign, command: commands.Command) -> Any:
         match command:
-            case commands.Start(through, only, restart, accept):
-                return await acts.start(campaign, self._cache_dir, through, only, restart, accept)
+            case commands.Start(through, only, restart, accept, also):
+                return await acts.start(campaign, self._cache_dir, through, only, restart, accept, also)
             case commands.Stop(stage, run, kill):
                 return await acts.stop(campaign, stage, run, kill)
             case commands.Swap(settings, run, accept):
@@ -162,10 +162,10 @@ class Desk:
                 return answers.metrics(campaign, command)
             case commands.Doctor():
                 return await answers.doctor(campaign)
-            case commands.DryRun(through):
-                return await answers.dry_run(campaign, self._cache_dir, through)
-            case commands.Forecast(through):
-                return await answers.forecast(campaign, through)
+            case commands.DryRun(through, also):
+                return await answers.dry_run(campaign, self._cache_dir, through, also)
+            case commands.Forecast(through, also):
+                return await answers.forecast(campaign, through, also)
             case commands.Rebind(host, confirm):
                 return await hosts.rebind(campaign, host, confirm, self._before)
             case commands.Attempts():

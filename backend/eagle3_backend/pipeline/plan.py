@@ -7,7 +7,7 @@ from typing import Any, Collection, Dict, Mapping, Optional, Sequence, Tuple
 
 from eagle3_backend.pipeline.fingerprint import fingerprint
 from eagle3_backend.pipeline.parameters import StageParameters
-from eagle3_backend.pipeline.stages import STAGES, needed
+from eagle3_backend.pipeline.stages import STAGES, in_order, needed
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,10 @@ class CampaignPlan:
     workspace: str
     stages: Dict[str, PlannedStage]
 
-    def needed(self, through: str) -> Tuple[str, ...]:
-        """The stages that ``through`` stands on in this campaign, itself last, in pipeline order."""
-        return needed(through, {name: planned.reads for name, planned in self.stages.items()})
+    def needed(self, *through: str) -> Tuple[str, ...]:
+        """These stages and all that they stand on in this campaign, in the order in which one start runs them."""
+        reads = {name: planned.reads for name, planned in self.stages.items()}
+        return in_order({name for last in through for name in needed(last, reads)})
 
     def outdated_by(self, name: str, old: Mapping[str, Any]) -> Tuple[str, ...]:
         """Stages above ``name`` whose fingerprints differ from those in ``old`` (an older manifest's ``inputs``)."""
@@ -89,9 +90,9 @@ def plan_campaign(
     return CampaignPlan(campaign, workspace, stages)
 
 
-def to_run(plan: CampaignPlan, through: str, fresh: Collection[str]) -> Tuple[PlannedStage, ...]:
-    """The stages that must run so that ``through`` is there: all it needs that are not ``fresh``, in order."""
-    return tuple(plan.stages[name] for name in plan.needed(through) if name not in fresh)
+def to_run(plan: CampaignPlan, through: Sequence[str], fresh: Collection[str]) -> Tuple[PlannedStage, ...]:
+    """The stages that must run so that these are there: all that they need and that is not ``fresh``, in order."""
+    return tuple(plan.stages[name] for name in plan.needed(*through) if name not in fresh)
 
 
 def spec_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Mapping, Optional, Tuple, Type
+from typing import Collection, Dict, Mapping, Optional, Tuple, Type
 
 from eagle3_backend.pipeline import parameters as p
 
@@ -101,3 +101,8 @@ def needed(through: str, reads: Optional[Mapping[str, Tuple[str, ...]]] = None) 
             wanted.add(stage.name)
             todo += [*(stage.reads if reads is None else reads[stage.name]), *stage.after]
     return tuple(name for name in STAGES if name in wanted)
+
+
+def in_order(names: Collection[str]) -> Tuple[str, ...]:
+    """The order in which one start runs these: as declared, but a service last, for nothing follows one."""
+    return tuple(sorted((name for name in STAGES if name in names), key=lambda name: STAGES[name].makes is None))

@@ -40,6 +40,11 @@ class PanelScreen(Screen[None]):
         return True
 
     @property
+    def marked_stages(self) -> tuple[str, ...]:
+        """The stages that one start runs, in order; empty: the selected one."""
+        return ()
+
+    @property
     def unsaved(self) -> str:
         """What would be lost by leaving, in one sentence."""
         return ""
@@ -118,24 +123,32 @@ class PanelScreen(Screen[None]):
             back_to.focus()
         self.hint()
 
-    def _refused(self, act: str) -> bool:
+    def _refused(self, act: str, *stages: str) -> bool:
         if self.panel.refuses_acts(act):
             return True
-        reason = RULES[act](self.panel.picture, self.stage)
+        told = (RULES[act](self.panel.picture, stage) for stage in stages or (self.stage,))
+        reason = next(filter(None, told), "")
         if reason:
             self.panel.notice(f"cannot {act}: {reason}", "warn")
         return bool(reason)
 
     def action_start(self) -> None:
-        if self._refused("start"):
-            return
+        marked = self.marked_stages
+        if not self._refused("start", *marked):
+            self._ask_start([marked] if marked else [("bench",), (self.stage,)], bool(marked) or self.stage_chosen)
+
+    def _ask_start(self, choices: list[tuple[str, ...]], last: bool) -> None:
         from eagle3_tui.screens.dialogs import StartDialog
 
-        def begin(through: str | None) -> None:
+        def begin(through: tuple[str, ...] | None) -> None:
             if through:
-                self.panel.ask(Start(through), f"starting through {through}")
+                self.panel.ask(Start(through[-1], also=through[:-1]), f"starting through {', '.join(through)}")
+                self.start_asked()
 
-        self.app.push_screen(StartDialog(self.panel.picture, self.stage, self.stage_chosen), begin)
+        self.app.push_screen(StartDialog(self.panel.picture, choices, last), begin)
+
+    def start_asked(self) -> None:
+        """A start was sent."""
 
     def action_stop(self) -> None:
         if self._refused("stop"):
@@ -153,15 +166,8 @@ class PanelScreen(Screen[None]):
         self.app.push_screen(StopDialog(stage), end)
 
     def action_bench(self) -> None:
-        if self._refused("start"):
-            return
-        from eagle3_tui.screens.dialogs import StartDialog
-
-        def begin(through: str | None) -> None:
-            if through:
-                self.panel.ask(Start(through), f"starting through {through}")
-
-        self.app.push_screen(StartDialog(self.panel.picture, "bench", True), begin)
+        if not self._refused("start"):
+            self._ask_start([("bench",)], True)
 
     def show_log_of(self, attempt: int) -> None:
         """Show the log of an attempt of the stage here."""

@@ -70,6 +70,13 @@ class Dashboard(PanelScreen):
         return self.query_one(Pipeline).moved
 
     @property
+    def marked_stages(self) -> tuple[str, ...]:
+        return self.query_one(Pipeline).marked_in_order
+
+    def start_asked(self) -> None:
+        self.query_one(Pipeline).step_out()
+
+    @property
     def context(self) -> str:
         return "log" if isinstance(self.focused, LogTail) else "pipeline"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rich.text import Text
@@ -14,7 +14,7 @@ from textual.widgets import Static
 from eagle3_backend.control.commands import DryRun, Forecast
 from eagle3_backend.control.snapshot import HostView, Snapshot, StageView
 from eagle3_backend.findings import Finding
-from eagle3_backend.pipeline.stages import STAGES
+from eagle3_backend.pipeline.stages import STAGES, in_order
 from eagle3_tui.bindings import bindings
 from eagle3_tui.keymap import Key, in_scope, name_of
 from eagle3_tui.text import clean, size, span
@@ -121,21 +121,22 @@ def forecast_words(total: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-class StartDialog(Dialog[str]):
-    """Which chain to start; answers with its last stage."""
+class StartDialog(Dialog[tuple[str, ...]]):
+    """Which chain to start; answers with its last stage, or with the marked ones."""
 
     BINDINGS = bindings("confirm", "start", *READ)
     keys = ("confirm", "start", "dialog")
     heading = "Start"
     yes = "start"
 
-    def __init__(self, snapshot: Snapshot, selected: str, chosen: bool) -> None:
+    def __init__(self, snapshot: Snapshot, choices: Sequence[tuple[str, ...]], last: bool) -> None:
+        """Each choice has the last stages of a chain; ``last``: the last choice comes first."""
         super().__init__()
         self._snapshot = snapshot
-        self._choices = list(dict.fromkeys(name for name in ("bench", selected) if name in STAGES))
-        self._at = len(self._choices) - 1 if chosen else 0
-        self._forecasts: dict[str, str] = {}
-        self._previews: dict[str, list[Text]] = {}
+        self._choices = list(dict.fromkeys(names for names in choices if all(name in STAGES for name in names)))
+        self._at = len(self._choices) - 1 if last else 0
+        self._forecasts: dict[tuple[str, ...], str] = {}
+        self._previews: dict[tuple[str, ...], list[Text]] = {}
 
     def on_mount(self) -> None:
         self._ask()
@@ -163,28 +164,35 @@ class StartDialog(Dialog[str]):
                 self.renew()
 
         if through not in self._forecasts:
-            self.panel.inquire(Forecast(through), told)
-            self.panel.inquire(DryRun(through), preview, refused)
+            self.panel.inquire(Forecast(through[-1], through[:-1]), told)
+            self.panel.inquire(DryRun(through[-1], through[:-1]), preview, refused)
 
     def body(self) -> list[Text]:
         look, through = self.look, self._choices[self._at]
         fresh = {view.name for view in self._snapshot.stages if view.fresh and not view.outdated_by}
-        chain = [name for name in self._snapshot.needed(through) if name not in fresh]
-        choice: list[tuple[str, str]] = [("through  ", "dim")]
-        for index, name in enumerate(self._choices):
-            here = index == self._at
-            mark = look.glyph("here") if here else " "
-            choice.append((f"{mark} {name}   ", "text bold" if here else "dim"))
-        lines = [look.line(*choice), Text("")]
+        needed = in_order({name for last in through for name in self._snapshot.needed(last)})
+        chain = [name for name in needed if name not in fresh]
+        lines = [*self._chosen(), Text("")]
         if chain:
             lines += wrapped(look, "will run: " + f" {look.glyph('to')} ".join(chain), self.room)
             lines += wrapped(look, f"forecast: {self._forecasts.get(through, 'asking the host')}", self.room)
             lines += self._previews.get(through, [])
         else:
-            lines += wrapped(look, f"everything through {through} is done; nothing will run", self.room)
-        if done := [name for name in self._snapshot.needed(through) if name in fresh]:
+            lines += wrapped(look, f"everything through {', '.join(through)} is done; nothing will run", self.room)
+        if done := [name for name in needed if name in fresh]:
             lines += wrapped(look, "done already: " + ", ".join(done), self.room, "dim")
         return [*lines, Text("")]
+
+    def _chosen(self) -> list[Text]:
+        look = self.look
+        if len(self._choices[0]) > 1:
+            return wrapped(look, f"{look.glyph('mark')} marked: {', '.join(self._choices[0])}", self.room, "text bold")
+        choice: list[tuple[str, str]] = [("through  ", "dim")]
+        for index, names in enumerate(self._choices):
+            here = index == self._at
+            mark = look.glyph("here") if here else " "
+            choice.append((f"{mark} {names[0]}   ", "text bold" if here else "dim"))
+        return [look.line(*choice)]
 
     def shown_keys(self) -> list[Key]:
         return [key for key in super().shown_keys() if key.id != "other" or len(self._choices) > 1]

@@ -31,13 +31,14 @@ class Stages:
     host: HostView = field(default_factory=lambda: HostView(""))
     log_of: str = ""
     log_bytes: int = 0
+    campaign: str = ""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Stages:
         # A live link's age and latency change all the time and are not drawn here.
         live = snapshot.host.link is LinkState.LIVE
         host = HostView("", LinkState.LIVE) if live else snapshot.host
-        return cls(snapshot.stages, host, snapshot.log.stage, snapshot.log.bytes)
+        return cls(snapshot.stages, host, snapshot.log.stage, snapshot.log.bytes, snapshot.campaign)
 
 
 class Pipeline(Picture, can_focus=True):
@@ -52,6 +53,7 @@ class Pipeline(Picture, can_focus=True):
         super().__init__(**options)
         self.selected = ""
         self.moved = False
+        self.marked: frozenset[str] = frozenset()
         self.empty = "reading the profile"
 
     @property
@@ -63,8 +65,14 @@ class Pipeline(Picture, can_focus=True):
         """The selected stage."""
         return next((view for view in self.stages if view.name == self.selected), None)
 
+    @property
+    def marked_in_order(self) -> tuple[str, ...]:
+        return tuple(view.name for view in self.stages if view.name in self.marked)
+
     def show(self, part: Stages) -> None:
         before = self.selected
+        if self.part is not None and part.campaign != self.part.campaign:
+            self.marked = frozenset()
         if not self.moved or not any(view.name == before for view in part.stages):
             self.selected = _worth_looking_at(part.stages)
         super().show(part)
@@ -86,6 +94,18 @@ class Pipeline(Picture, can_focus=True):
             self.redraw()
             self.post_message(self.Selected())
 
+    def action_mark(self) -> None:
+        """Mark the selected stage for the next start, or take its mark off."""
+        if self.view is not None:
+            self.marked ^= {self.selected}
+            self.redraw()
+
+    def step_out(self) -> bool:
+        """Take all marks off, if there are any."""
+        had, self.marked = bool(self.marked), frozenset()
+        self.redraw()
+        return had
+
     def action_up(self) -> None:
         self._move(-1)
 
@@ -102,7 +122,8 @@ class Pipeline(Picture, can_focus=True):
         done = sum(view.fresh for view in self.stages)
         counted = f"{done} of {len(self.stages)} done" if self.stages else ""
         age = age_words(self.part.host, self.panel.monotonic()) if self.part else ""
-        words = self.look.joined(["Pipeline", counted, age, "runs go on on the host" if age else ""])
+        marks = f"{len(self.marked)} marked" if self.marked else ""
+        words = self.look.joined(["Pipeline", counted, marks, age, "runs go on on the host" if age else ""])
         return Text(shorten(words, width, self.look.glyph("more")))
 
     def lines(self, width: int, height: int) -> list[Text]:
@@ -153,10 +174,13 @@ class Pipeline(Picture, can_focus=True):
             role = "dim"
         if view.state is RunState.DONE and view.outdated_by:
             glyph, role = self.look.glyph("warn"), "warn"
-        marker = f"{self.look.glyph('here')} " if here else "  "
+        marked = view.name in self.marked
+        marker = (self.look.glyph("here") if here else " ") + (self.look.glyph("mark") if marked else " ")
         name = fit(clean(view.name, 32), NAME)
         used = len(marker) + 2 + NAME + 1 + STATE + 1
         tail, tail_role = self._tail(view, width - used - 1)
+        if marked:
+            tail, tail_role = self.look.joined(["marked", tail]), "accent"
         return [
             (marker, "accent bold"),
             (f"{glyph} ", role),

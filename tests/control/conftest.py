@@ -3,6 +3,7 @@ is a program that tells a version of vLLM."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import psutil
 import pytest
 
 from eagle3_backend.control import Control, chain
@@ -174,6 +176,21 @@ def until(control: Control, wanted: Callable[[Snapshot], Any], seconds: float = 
         assert time.monotonic() < deadline, f"{states} {snapshot.events[-5:]}"
         time.sleep(0.02)
     return snapshot
+
+
+@pytest.fixture
+def gateways() -> Callable[..., list[psutil.Process]]:
+    """The gateways among the children of a process (of this one, where none is named)."""
+
+    def found(pid: int | None = None) -> list[psutil.Process]:
+        gateways = []
+        for child in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended, or nobody has waited for it yet
+                if "eagle3_backend.agent.gateway" in child.cmdline():
+                    gateways.append(child)
+        return gateways
+
+    return found
 
 
 @pytest.fixture

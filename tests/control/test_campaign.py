@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import signal
 import subprocess
 import threading
 from pathlib import Path
 
-import psutil
 import pytest
 
 from eagle3_backend.control.commands import (
@@ -271,7 +269,7 @@ def test_a_service_is_reached_when_it_says_that_it_is_ready(campaign, wait_until
     assert wait_until(control, lambda now: now.stage("serve").state is RunState.STOPPED)
 
 
-def test_a_killed_gateway_makes_states_unknown_until_the_link_is_back(campaign, wait_until):
+def test_a_killed_gateway_makes_states_unknown_until_the_link_is_back(campaign, wait_until, gateways):
     hold = campaign.hold("train")
     control = campaign.control()
     campaign.ask(control, Start("train"))
@@ -279,9 +277,8 @@ def test_a_killed_gateway_makes_states_unknown_until_the_link_is_back(campaign, 
     wait_until(control, lambda now: now.stage("train").done == 2 and now.stage("vocab").state is RunState.DONE)
     seen = []
     control.subscribe(lambda event: seen.append((event.kind, control.snapshot().host.link)))
-    for process in psutil.Process().children(recursive=True):
-        if "eagle3_backend.agent.gateway" in process.cmdline():
-            os.kill(process.pid, signal.SIGKILL)
+    for gateway in gateways():
+        gateway.kill()
     lost = wait_until(control, lambda now: now.host.link is not LinkState.LIVE)
     train = lost.stage("train")
     assert (train.state, train.last_state) == (RunState.UNKNOWN, RunState.RUNNING) and train.as_of is not None

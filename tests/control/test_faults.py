@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 
 from eagle3_backend.control.commands import Await, FollowLog, Logs, Open, Rebind, ReconnectNow, Resume, Start, Stop
@@ -34,18 +33,6 @@ while True:
 """
 
 
-def gateways():
-    """The gateways of this process and its children."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if "eagle3_backend.agent.gateway" in process.cmdline():
-                found.append(process.pid)
-        except psutil.NoSuchProcess:
-            continue
-    return found
-
-
 def stored(campaign, run, attempt=1):
     store = Store(campaign.root / "state" / "runs.sqlite")
     (workspace,) = store._connection.execute("SELECT DISTINCT workspace FROM attempts").fetchone()
@@ -54,7 +41,7 @@ def stored(campaign, run, attempt=1):
     return lines
 
 
-def test_programs_and_gateways_killed_at_random_moments_cost_no_line_and_no_run(campaign, wait_until):
+def test_programs_and_gateways_killed_at_random_moments_cost_no_line_and_no_run(campaign, wait_until, gateways):
     campaign.behave(vocab={"steps": 100000, "pause": 0.02})
     control = campaign.control()
     started = campaign.ask(control, Start("vocab"))
@@ -65,8 +52,8 @@ def test_programs_and_gateways_killed_at_random_moments_cost_no_line_and_no_run(
         time.sleep(1.0 + chooser.random())
         program.kill()
         program.wait()
-        for pid in gateways():
-            os.kill(pid, signal.SIGKILL)
+        for gateway in gateways():
+            gateway.kill()
         wait_until(control, lambda now: now.host.link is LinkState.LIVE)
     snapshot = wait_until(control, lambda now: now.stage("vocab").state is RunState.RUNNING)
     assert snapshot.stage("vocab").attempt == 1
@@ -78,12 +65,12 @@ def test_programs_and_gateways_killed_at_random_moments_cost_no_line_and_no_run(
     assert len(campaign.journal(started.runs[-1])) > 100
 
 
-def test_start_and_stop_are_answered_although_the_gateway_dies_under_them(campaign, wait_until):
+def test_start_and_stop_are_answered_although_the_gateway_dies_under_them(campaign, wait_until, gateways):
     campaign.behave(vocab={"steps": 100000, "pause": 0.02})
     control = campaign.control()
     for command, state in ((Start("vocab"), RunState.RUNNING), (Stop("vocab"), RunState.STOPPED)):
-        for pid in gateways():
-            os.kill(pid, signal.SIGKILL)
+        for gateway in gateways():
+            gateway.kill()
         campaign.ask(control, command)
         wait_until(control, lambda now, state=state: now.stage("vocab").state is state)
     assert control.snapshot().stage("vocab").attempt == 1
@@ -212,15 +199,15 @@ def test_an_unreachable_host_is_a_finding_and_goes_on_being_tried(campaign, wait
     assert problem.value.findings[0].code == "ssh_connection_lost"
 
 
-def test_without_a_link_the_log_comes_from_the_laptop(campaign, wait_until, monkeypatch):
+def test_without_a_link_the_log_comes_from_the_laptop(campaign, wait_until, monkeypatch, gateways):
     control = campaign.control()
     campaign.ask(control, Start("setup"))
     campaign.ask(control, Await("setup"))
     wait_until(control, lambda now: len(now.log.lines) == 4)
     monkeypatch.setattr("eagle3_backend.remote.session.BACKOFF_SECONDS", (60.0, 60.0))
     monkeypatch.setattr("random.uniform", lambda low, high: high)
-    for pid in gateways():
-        os.kill(pid, signal.SIGKILL)
+    for gateway in gateways():
+        gateway.kill()
     wait_until(control, lambda now: now.host.link is LinkState.RECONNECTING)
     assert campaign.ask(control, Logs("setup"))["lines"] == [f"setup step {step}" for step in range(4)]
     assert control.snapshot().stage("setup").state is RunState.DONE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import urllib.request
 from dataclasses import replace
 
-import psutil
 import pytest
 
 from eagle3_backend.control.chain import Ground, build_spec
@@ -96,15 +95,16 @@ def test_without_an_endpoint_there_is_nothing_to_swap(campaign):
     assert refused(campaign, campaign.control(), Swap(("serve.depth=2",))) == ["service_absent"]
 
 
-def test_a_tunnel_and_its_link_outlive_another_opening_of_the_profile_and_a_cut(campaign, serving, wait_until):
+def test_a_tunnel_and_its_link_outlive_another_opening_of_the_profile_and_a_cut(
+    campaign, serving, wait_until, gateways
+):
     (service,) = services(campaign, serving)
     local = campaign.ask(serving, Tunnel(service["host_port"]))["port"]
     campaign.ask(serving, Open(campaign.profile, DEEPER))
     assert who(f"http://127.0.0.1:{local}") == service["run"]
     since = serving.snapshot().host.since
-    for process in psutil.Process().children(recursive=True):
-        if "eagle3_backend.agent.gateway" in process.cmdline():
-            process.kill()
+    for gateway in gateways():
+        gateway.kill()
     wait_until(serving, lambda now: now.host.link is LinkState.LIVE and now.host.since != since)
     assert who(f"http://127.0.0.1:{local}") == service["run"]
 

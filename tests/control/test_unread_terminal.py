@@ -53,10 +53,6 @@ class Panel:
         """Nanoseconds that the panel's own thread has computed."""
         return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[0])
 
-    def gateways(self) -> list[int]:
-        children = psutil.Process(self.pid).children(recursive=True)
-        return sorted(child.pid for child in children if "eagle3_backend.agent.gateway" in child.cmdline())
-
     def read(self) -> bool:
         if select.select([self.terminal], [], [], 0.1)[0]:
             self.output += os.read(self.terminal, 1 << 16)
@@ -115,10 +111,10 @@ def panel(campaign: Any, wait_until: Callable[..., Any]) -> Iterator[Panel]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at what a thread computes through /proc")
-def test_a_terminal_that_is_not_read_loses_no_link_and_no_line(campaign, panel) -> None:
+def test_a_terminal_that_is_not_read_loses_no_link_and_no_line(campaign, panel, gateways) -> None:
     until(lambda: panel.read() and steps_in(panel.output) > 3)
     (directory,) = (campaign.workspace / ".eagle3" / "runs").glob("*/1")
-    gateways, store = panel.gateways(), Store(panel.state / "runs.sqlite")
+    serving, store = gateways(panel.pid), Store(panel.state / "runs.sqlite")
     identity = json.loads((campaign.workspace / ".eagle3" / "workspace.json").read_text())["id"]
     key = Key(identity, directory.parent.name, 1)
     log = Segments(panel.state / "logs" / key.workspace / key.run / "1")
@@ -130,7 +126,7 @@ def test_a_terminal_that_is_not_read_loses_no_link_and_no_line(campaign, panel) 
 
     newest = steps_in(log.tail(2000)[1])
     until(lambda: panel.read() and steps_in(panel.output) >= newest)
-    assert panel.gateways() == gateways and len(gateways) == 1
+    assert gateways(panel.pid) == serving and len(serving) == 1
     assert panel.leave() == 0
     assert [event for event in store.events(100) if event["kind"] == "link" and event["severity"] != "info"] == []
     assert log.parts() == [(0, log.end())] and log.read(0, log.end()) == (directory / LOG).read_bytes()[: log.end()]

@@ -510,3 +510,55 @@ def test_output_that_cannot_be_written_is_a_finding(call):
     result = call("status", answers={ask.Status: OSError(28, "No space left on device")})
     assert result.exit_code == 1
     assert "laptop_file_unusable" in result.stderr and "No space left" in result.stderr
+
+
+def stored(name, **fields):
+    return {"path": f"/w/local/{name}", "stage": name.split("/")[0], "name": name.split("/")[1], "planned": False,
+            "aside": ".old-" in name, "whole": True, "bytes": 2_000_000, "needed_by": [], **fields}  # fmt: skip
+
+
+STORED = {
+    "artifacts": [stored("train/a1", planned=True, needed_by=["evaluate", "export"]), stored("train/a1.old-2026-1")],
+    "left_off": 0,
+}
+
+
+def test_artifacts_are_listed_with_their_sizes(call):
+    lines = call("artifacts", answers={ask.Artifacts: STORED}).stdout.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["train/a1", "train/a1.old-2026-1", "total"]
+    assert lines[0].endswith("2.0 MB  whole, as planned") and lines[1].endswith("set aside by a restart")
+    assert lines[2].endswith("4.0 MB")
+    assert json.loads(call("artifacts", "--json", answers={ask.Artifacts: STORED}).stdout) == STORED
+
+
+def test_a_deletion_without_yes_only_tells_what_would_be_missed(call):
+    result = call("artifacts", "delete", "train/a1", answers={ask.Artifacts: STORED})
+    assert result.exit_code == 1 and not any(isinstance(one, ask.DeleteArtifact) for one in result.control.asked)
+    assert "train is no longer fresh" in result.stderr and "evaluate, export lose an input" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "paths"),
+    [(("train/a1", "/w/local/train/a1"), ["train/a1"]), (("--old",), ["train/a1.old-2026-1"])],
+)
+def test_artifacts_are_deleted_by_name_or_all_that_restarts_set_aside(call, words, paths):
+    answers = {ask.Artifacts: STORED, ask.DeleteArtifact: {"path": "p", "deleted": True, "bytes": 2_000_000}}
+    result = call("artifacts", "delete", *words, "--yes", "--json", answers=answers)
+    assert result.exit_code == 0 and json.loads(result.stdout)["bytes"] == 2_000_000
+    asked = [one.path for one in result.control.asked if isinstance(one, ask.DeleteArtifact)]
+    assert asked == [f"/w/local/{path}" for path in paths]
+
+
+def test_what_a_run_works_with_is_not_deleted_and_the_rest_is(call):
+    busy = FindingError(error("artifact_in_use", "It is read."))
+    gone = {"path": "p", "deleted": True, "bytes": 5}
+    answers = {ask.Artifacts: STORED, ask.DeleteArtifact: [busy, gone]}
+    result = call("artifacts", "delete", "train/a1", "train/a1.old-2026-1", "--yes", "--json", answers=answers)
+    told = json.loads(result.stdout)
+    assert result.exit_code == 5 and told["deleted"] == [gone] and told["findings"][0]["code"] == "artifact_in_use"
+
+
+def test_a_deletion_of_nothing_or_of_what_is_not_there_is_refused(call):
+    assert call("artifacts", "delete").exit_code == 2
+    absent = call("artifacts", "delete", "train/zz", "--yes", answers={ask.Artifacts: STORED})
+    assert absent.exit_code == 1 and "artifact_absent" in absent.stderr

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from eagle3_backend.control.commands import DryRun, FollowLog, ReconnectNow, Resume, Start, Stop, TrustHostKey
+from eagle3_backend.control.commands import (
+    DeleteArtifact,
+    DryRun,
+    FollowLog,
+    ReconnectNow,
+    Resume,
+    Start,
+    Stop,
+    TrustHostKey,
+)
 from eagle3_backend.findings import FindingError, error
 from eagle3_tui import keymap
 from eagle3_tui.mock import MockSource
@@ -131,6 +140,53 @@ async def test_a_kill_is_left_with_esc_and_off_where_nothing_runs(show) -> None:
     async with show("train", (80, 24), readonly=True) as panel:
         await panel.press("X")
         assert "--readonly" in panel.lines()[-1] and acts(panel) == []
+
+
+def deleted(panel) -> list[str]:
+    return [one.path for one in panel.source.commands if isinstance(one, DeleteArtifact)]
+
+
+async def test_an_artifact_is_chosen_and_deleted_once_the_stage_is_typed(show) -> None:
+    async with show("train", (80, 24)) as panel:
+        await panel.press(*"kkkkkk", *"jjjj", "enter", "D")
+        await panel.settle()
+        assert panel.app.screen_stack[1].stage == "extract"
+        assert "set aside by a restart" in panel.text() and "whole, as planned" in panel.text()
+        await panel.press("enter")
+        told = panel.text()
+        assert "/data/eagle3/qwen3-8b/extract/51c0d2e4" in told and "type extract and press enter" in told
+        assert "extract is no longer fresh" in told and "train, evaluate lose an input" in " ".join(told.split())
+        await panel.press(*"train", "enter")
+        assert "'train' is another name" in panel.text() and deleted(panel) == []
+        panel.app.screen.query_one("Input").value = ""
+        await panel.press(*"extract", "enter")
+        await panel.settle()
+        assert deleted(panel) == ["/data/eagle3/qwen3-8b/extract/51c0d2e4"]
+        assert "deleted 200 GB" in panel.lines()[-1]
+
+
+async def test_a_deletion_is_left_with_esc_and_refused_where_a_run_works(show) -> None:
+    async with show("train", (80, 24)) as panel:
+        await panel.press("enter", "D")
+        await panel.settle()
+        assert "Delete train" in panel.text()
+        await panel.press("escape")
+        assert isinstance(panel.app.screen, StageScreen) and deleted(panel) == []
+        await panel.press("D")
+        await panel.settle()
+        await panel.press(*"train", "enter")
+        await panel.settle()
+        assert "Not deleted" in panel.text() and "is running and writes this" in panel.text()
+    async with show("train", (80, 24), readonly=True) as panel:
+        await panel.press("enter", "D")
+        assert "--readonly" in panel.lines()[-1] and deleted(panel) == []
+
+
+async def test_a_stage_without_artifacts_has_nothing_to_delete(show) -> None:
+    async with show("first", (80, 24)) as panel:
+        await panel.press("enter", "D")
+        await panel.settle()
+        assert "has nothing to delete" in panel.lines()[-1]
 
 
 async def test_x_again_stops_at_once(show) -> None:

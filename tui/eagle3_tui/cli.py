@@ -14,6 +14,7 @@ import typer
 
 from eagle3_backend.findings import FindingError, error
 from eagle3_tui.commands import (
+    artifacts,
     chat,
     check,
     convert,
@@ -152,6 +153,7 @@ _DRAFTERS = (
 for function in (*_ACTS, *_LOOKS, *_SERVING, *_DRAFTERS):
     app.command()(function)
 app.add_typer(hosts.app, name="hosts")
+app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(settings.profiles, name="profiles")
 app.add_typer(settings.config, name="config")
 

@@ -7,7 +7,9 @@ from typing import Any
 from eagle3_backend.control.commands import (
     AddHost,
     Artifact,
+    Artifacts,
     Command,
+    DeleteArtifact,
     Doctor,
     Forecast,
     Hosts,
@@ -15,16 +17,21 @@ from eagle3_backend.control.commands import (
     Processes,
     Shell,
 )
+from eagle3_backend.findings import FindingError, error
 from eagle3_tui.mockfleet import NAMES
 
 GIB = 2**30
-ASKED = (AddHost, Artifact, Doctor, Forecast, Hosts, Orphans, Processes, Shell)
+ASKED = (AddHost, Artifact, Artifacts, DeleteArtifact, Doctor, Forecast, Hosts, Orphans, Processes, Shell)
 
 
 def answer(command: Command, scene: str) -> Any:
     """The answer to one of `ASKED`."""
     if isinstance(command, Artifact):
         return _artifact(command.stage) if command.stage not in ("train", "bench") or scene == "done" else None
+    if isinstance(command, Artifacts):
+        return {"artifacts": _artifacts(scene), "left_off": 0}
+    if isinstance(command, DeleteArtifact):
+        return _delete(command.path)
     if isinstance(command, Forecast):
         return _forecast(scene)
     if isinstance(command, Processes):
@@ -105,3 +112,37 @@ def _artifact(stage: str) -> dict[str, Any]:
     return {"path": f"/data/eagle3/qwen3-8b/{stage}/51c0d2e4", "kind": stage, "fingerprint": "51c0d2e4",
             "bytes": 186 * GIB, "made_by": {"run": f"qwen3-8b-{stage}-51c0", "attempt": 1}, "files": files,
             "file_count": 3}  # fmt: skip
+
+
+_STORED: tuple[tuple[str, str, bool, bool, int, list[str]], ...] = (
+    ("extract", "51c0d2e4", True, False, 186 * GIB, ["train", "evaluate"]),
+    ("extract", "77ad90b1", False, False, 171 * GIB, []),
+    ("extract", "51c0d2e4.old-20261128T101502-8121", False, True, 92 * GIB, []),
+    ("vocab", "51c0d2e4", True, False, 1_836_000, ["train", "evaluate", "export"]),
+    ("train", "51c0d2e4", True, False, 5 * GIB, ["evaluate", "export"]),
+)
+"""Stage, name, whether it is the planned one, and set aside; bytes; the stages that need it."""
+
+
+def _artifacts(scene: str) -> list[dict[str, Any]]:
+    if scene in ("first", "connecting"):
+        return []
+    return [
+        {"path": f"/data/eagle3/qwen3-8b/{stage}/{name}", "stage": stage, "name": name, "fingerprint": name[:8],
+         "planned": planned, "aside": aside, "whole": stage != "train" or scene == "done", "bytes": size,
+         "run": f"qwen3-8b-{stage}-51c0", "attempt": 1, "modified": 1_764_415_320.0, "needed_by": needed}
+        for stage, name, planned, aside, size, needed in _STORED
+    ]  # fmt: skip
+
+
+def _delete(path: str) -> dict[str, Any]:
+    if path.endswith("train/51c0d2e4"):
+        raise FindingError(
+            error(
+                "artifact_in_use",
+                "qwen3-8b-train-51c0, attempt 1, is running and writes this artifact.",
+                path=path,
+                fix="Wait for it, or stop it first.",
+            )
+        )
+    return {"path": path, "deleted": True, "bytes": next(one[4] for one in _STORED if path.endswith(one[1]))}

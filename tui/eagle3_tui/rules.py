@@ -67,11 +67,17 @@ def cannot_restart(snapshot: Snapshot, stage: str) -> str:
     return "" if view is not None and (view.attempt or view.fresh) else f"{stage} has not run yet; start it"
 
 
+def cannot_delete(snapshot: Snapshot, stage: str) -> str:
+    """What of a stage is in use is the host's to say: it sees the runs of other campaigns, too."""
+    return no_link(snapshot)
+
+
 RULES: dict[str, Callable[[Snapshot, str], str]] = {
     "start": cannot_start,
     "stop": cannot_stop,
     "kill": cannot_kill,
     "resume": cannot_resume,
     "restart": cannot_restart,
+    "delete": cannot_delete,
 }
 """By key id, for the footer and for the refusals."""

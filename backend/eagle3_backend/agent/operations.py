@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
-from eagle3_backend.agent import cgroup, follow, frames, launch, runs
+from eagle3_backend.agent import cgroup, follow, frames, launch, runs, stored
 from eagle3_backend.agent.frames import field
 from eagle3_backend.agent.identity import this_host
 from eagle3_backend.agent.ladder import KILL
@@ -27,6 +27,9 @@ MAX_READ = 512 * 1024
 
 MAX_LIST = 900 * 1024
 """Most bytes of attempts in one answer."""
+
+MAX_STORED = 500
+"""Most artifacts in one answer."""
 
 
 class Operations:
@@ -43,6 +46,8 @@ class Operations:
             "ping": self._ping,
             "runs": self._list_runs,
             "artifacts": self._artifacts,
+            "stored": self._stored,
+            "delete": self._delete,
             "start": self._start,
             "stop": self._stop,
             "read": self._read,
@@ -120,6 +125,15 @@ class Operations:
                     manifest["files"], manifest["file_count"] = files[:listed], len(files)
             found[str(path)] = manifest
         return {"artifacts": found}
+
+    def _stored(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The artifacts that lie in a campaign's folder, the newest that fit into a frame."""
+        entries = stored.listed(self._workspace, field(request, "campaign", str))
+        kept = sorted(entries, key=lambda entry: float(entry["modified"]), reverse=True)[:MAX_STORED]
+        return {"artifacts": kept, "left_off": len(entries) - len(kept)}
+
+    def _delete(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        return stored.delete(self._workspace, field(request, "path", str), self._runs.read())
 
     def _start(self, request: Dict[str, Any]) -> Dict[str, Any]:
         self._workspace.prepare()

@@ -277,6 +277,27 @@ class Artifact:
 
 
 @dataclass(frozen=True)
+class Artifacts:
+    """What lies in the campaign's folder on the host: planned or not, whole or not, set aside by a restart or not.
+
+    Answer: {"artifacts": [{"path", "stage", "name", "fingerprint", "planned", "aside", "whole", "bytes", "run",
+    "attempt", "modified", "needed_by"}, ...], "left_off"}, in the order of the stages, the planned one first;
+    ``needed_by`` are the stages that would lose an input with it.
+    """
+
+
+@dataclass(frozen=True)
+class DeleteArtifact:
+    """Delete one of them for good. Answer: {"path", "deleted", "bytes"}; ``deleted`` is false for what is gone.
+
+    Raises FindingError: `artifact_in_use` while a run writes or reads it, `artifact_path_invalid`, `artifact_is_link`,
+    `artifact_unknown`, `artifact_adopted`.
+    """
+
+    path: str
+
+
+@dataclass(frozen=True)
 class Processes:
     """Who uses the host. Answer: {"processes": [{"pid", "user", "command", "cpu_percent", "memory", "gpus", "run",
     "attempt"}, ...]}.
@@ -408,6 +429,8 @@ Command = (
     | Inspect
     | EngineOptions
     | Artifact
+    | Artifacts
+    | DeleteArtifact
     | Processes
     | Orphans
     | EndOrphan

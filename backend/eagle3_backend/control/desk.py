@@ -17,6 +17,7 @@ from eagle3_backend.control import (
     engine_options,
     hosts,
     inspecting,
+    keeping,
     logs,
     profiles,
     services,
@@ -100,7 +101,7 @@ class Desk:
                 return await asyncio.to_thread(profiles.write, command.path, command.text, command.before)
             if isinstance(command, commands.Inspect) and command.host:
                 return await hosts.inspect(self._config_dir, command.host, command.path)
-            if isinstance(command, commands.Start | commands.Stop | commands.Resume):
+            if isinstance(command, commands.Start | commands.Stop | commands.Resume | commands.DeleteArtifact):
                 return await self._act(self._opened(), command)
             return await self._of_campaign(self._opened(), command)
         except LinkLost as problem:
@@ -116,7 +117,7 @@ class Desk:
             ) from problem
 
     async def _act(self, campaign: Campaign, command: commands.Command) -> Any:
-        """Start, stop or resume; once more when the link broke under it, as the host takes each of them only once."""
+        """Start, stop, resume or delete; once more when the link broke under it: the host takes each only once."""
         was_live = campaign.live
         try:
             return await self._of_campaign(campaign, command)
@@ -178,6 +179,10 @@ class Desk:
                 return await engine_options.options(campaign, self._cache_dir, engine)
             case commands.Artifact(stage):
                 return await inspecting.artifact(campaign, stage)
+            case commands.Artifacts():
+                return await keeping.artifacts(campaign)
+            case commands.DeleteArtifact(path):
+                return await keeping.delete(campaign, path)
             case commands.Results(stage):
                 return await inspecting.results(campaign, stage)
             case commands.Processes():

@@ -30,7 +30,7 @@ _CODES = {
         "ssh_proxyjump_loop",
         "transport_failed",
     },
-    CONFLICT: {"already_running", "run_elsewhere", "gpu_in_use"},
+    CONFLICT: {"already_running", "run_elsewhere", "gpu_in_use", "artifact_in_use"},
 }
 """Finding codes behind an exit code of their own."""
 
@@ -65,7 +65,7 @@ def duration(seconds: float) -> str:
 
 
 _ADVICE = re.compile(
-    r"\beagle3-tui (?:(run|resume|attach|stop|status|logs|metrics|endpoint|serve|chat)|(hosts|doctor))\b"
+    r"\beagle3-tui (?:(run|resume|attach|stop|status|logs|metrics|endpoint|serve|chat)|(hosts|doctor|artifacts))\b"
 )
 """Commands that are about a campaign, and those that are about its host, as messages and findings name them."""
 

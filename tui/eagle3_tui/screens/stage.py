@@ -78,7 +78,7 @@ class Facts(Scroller):
 
 
 class StageScreen(PanelScreen):
-    BINDINGS = bindings("run", "attempts")
+    BINDINGS = bindings("run", "attempts", "stage")
     AUTO_FOCUS = "Facts"
 
     def __init__(self, stage: str, log: str) -> None:
@@ -140,6 +140,17 @@ class StageScreen(PanelScreen):
 
         self.panel.inquire(Attempts(), attempts)
         self.panel.inquire(Artifact(self._stage), artifact)
+
+    def action_delete(self) -> None:
+        if not self._refused("delete"):
+            from eagle3_tui.screens.delete import choose_artifact
+
+            choose_artifact(self.panel, self._stage, self._forget)
+
+    def _forget(self) -> None:
+        """Ask again what there is."""
+        self._known = ("", -1, False)
+        self._redraw()
 
     def _redraw(self) -> None:
         if self.is_attached:

@@ -560,5 +560,6 @@ def test_what_a_run_works_with_is_not_deleted_and_the_rest_is(call):
 
 def test_a_deletion_of_nothing_or_of_what_is_not_there_is_refused(call):
     assert call("artifacts", "delete").exit_code == 2
+    assert call("artifacts", "--profile", "p.toml", "delete", "train/a1", "--yes").exit_code == 2
     absent = call("artifacts", "delete", "train/zz", "--yes", answers={ask.Artifacts: STORED})
     assert absent.exit_code == 1 and "artifact_absent" in absent.stderr

@@ -30,6 +30,8 @@ def list_artifacts(
     as_json: JsonOption = False,
 ) -> None:
     if context.invoked_subcommand is not None:
+        if profile or settings or smoke or no_input or as_json:
+            raise typer.BadParameter("options stand behind `delete`, so that it is about the right campaign")
         return
     with at_work(context, profile, settings, no_input, as_json=as_json, smoke=smoke) as (control, output):
         answer = _ask(control)

@@ -47,7 +47,8 @@ def ttt_attention(
     split = [entry.split(list(documents), -2) for entry in (query, key, value, *own_keys, *own_values)]
     steps = len(own_keys)
     outputs = [
-        _documents(*part[:3], part[3 : 3 + steps], part[3 + steps :], window) for part in zip(*split, strict=True)
+        _documents(queries, keys, values, own[:steps], own[steps:], window)
+        for queries, keys, values, *own in zip(*split, strict=True)
     ]
     return torch.cat(outputs, -2)
 

@@ -198,9 +198,17 @@ def _rows(
     if path == "triton":
         from eagle3_kernels import draft_loss_triton
 
-        shape = {"scale": teacher.scale, "softcap": teacher.softcap}
         decay = _LK_DECAY if kind == "lk_hybrid" else None
-        return draft_loss_triton.rows(logits, target, kept, weight, decay=decay, gradient=gradient, **shape)
+        return draft_loss_triton.rows(
+            logits,
+            target,
+            kept,
+            weight,
+            scale=teacher.scale,
+            softcap=teacher.softcap,
+            decay=decay,
+            gradient=gradient,
+        )
     losses, alphas = torch.empty_like(weight), torch.empty_like(weight)
     choices = torch.empty(weight.shape, dtype=torch.int64, device=weight.device)
     tile = max(1, _TILE // (logits.shape[0] * logits.shape[2]))

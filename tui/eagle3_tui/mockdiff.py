@@ -88,5 +88,10 @@ def _specification(command: Specification) -> dict[str, Any]:
             "seed": 0,
             "checkpoint_seconds": 60.0 if older else 120.0,
         },
+        "environment": "train",
+        "payload": "c8491a435047",
+        "argv": ["/data/eagle3/envs/train-8f982959cb/bin/python", "-m", "eagle3_backend.stages", "{run_directory}"],
+        "env": {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5"},
+        "output": f"/data/eagle3/qwen3-8b/train/{command.run[-4:]}",
         "input_fingerprints": {"target": "9b1e", "extract": "77ad", "vocab": "0c44"},
     }

@@ -10,12 +10,13 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from eagle3_backend.control.commands import Artifact, Attempts, FollowLog
+from eagle3_backend.control.commands import Artifact, Attempts, FollowLog, Specification
 from eagle3_backend.control.snapshot import Event, Snapshot, StageView
 from eagle3_backend.pipeline.parameters import StageParameters
 from eagle3_backend.pipeline.stages import STAGES
 from eagle3_tui.bindings import bindings
 from eagle3_tui.screens.base import PanelScreen
+from eagle3_tui.specfacts import spec_lines
 from eagle3_tui.text import clean
 from eagle3_tui.widgets.events import event_line
 from eagle3_tui.widgets.facts import artifact_lines, attempt_line, pairs_lines, stage_lines
@@ -38,6 +39,7 @@ class StagePart:
     parameters: Mapping[str, Any]
     attempts: tuple[Mapping[str, Any], ...] = ()
     artifact: Mapping[str, Any] | None = None
+    spec: Mapping[str, Any] | None = None
 
 
 class Facts(Scroller):
@@ -74,6 +76,9 @@ class Facts(Scroller):
             ordered = sorted(part.parameters.items(), key=lambda entry: entry[0] in shared)
             pairs = [(name, clean(value, 160)) for name, value in ordered]
             lines += [Text(""), look.line(("Parameters", "accent bold")), *pairs_lines(pairs, look, width)]
+        if part.spec:
+            lines += [Text(""), look.line(("Spec", "accent bold"), (f"  attempt {view.attempt}", "dim"))]
+            lines += spec_lines(part.spec, look, width)
         return lines
 
 
@@ -89,6 +94,7 @@ class StageScreen(PanelScreen):
         self._parameters: Mapping[str, Any] = {}
         self._attempts: tuple[Mapping[str, Any], ...] = ()
         self._artifact: Mapping[str, Any] | None = None
+        self._spec: Mapping[str, Any] | None = None
         self._known = ("", 0, False)
         self._attempt = 0
         """The attempt whose log is shown by choice; 0: the newest."""
@@ -117,13 +123,14 @@ class StageScreen(PanelScreen):
         events = tuple(event for event in snapshot.events if event.source == self._stage)
         view = snapshot.stage(self._stage)
         self._ask_again(view)
-        self.query_one(Facts).show(StagePart(view, events, self._parameters, self._attempts, self._artifact))
+        part = StagePart(view, events, self._parameters, self._attempts, self._artifact, self._spec)
+        self.query_one(Facts).show(part)
         if snapshot.log.stage == self._stage and self._attempt in (0, snapshot.log.attempt):
             self.query_one(LogTail).show(snapshot.log)
         super().show(snapshot)
 
     def _ask_again(self, view: StageView | None) -> None:
-        """Attempts and artifact, when an attempt began or ended since they were told."""
+        """Attempts, artifact and spec, when an attempt began or ended since they were told."""
         known = (view.state.value, view.attempt, view.fresh) if view is not None else ("", 0, False)
         if known == self._known:
             return
@@ -138,7 +145,14 @@ class StageScreen(PanelScreen):
             self._artifact = answer
             self._redraw()
 
+        def spec(answer: Mapping[str, Any] | None) -> None:
+            self._spec = answer
+            self._redraw()
+
         self.panel.inquire(Attempts(), attempts)
+        if view is not None and view.attempt:
+            # Where it cannot be read, all else of the stage still can.
+            self.panel.inquire(Specification(view.run, view.attempt), spec, lambda problem: spec(None))
         self.panel.inquire(Artifact(self._stage), artifact)
 
     def action_delete(self) -> None:

@@ -336,9 +336,9 @@ async def test_the_stage_screen_tells_its_artifact_with_size_and_hashes(show) ->
 async def test_the_facts_of_a_stage_scroll(show) -> None:
     async with show("failed", (80, 24)) as panel:
         await panel.press("enter", "G")
-        assert "terminate_seconds" in panel.text()
+        assert "output /data/eagle3/qwen3-8b/train" in panel.text()
         await panel.press("g")
-        assert "terminate_seconds" not in panel.text()
+        assert "output /data/eagle3/qwen3-8b/train" not in panel.text()
 
 
 async def test_l_shows_the_log_of_the_selected_stage_from_then_on(show) -> None:

@@ -151,3 +151,15 @@ async def test_esc_leaves_a_line_that_is_not_open_yet(show) -> None:
         assert not panel.app.screen.query("#prompt") and acts(panel) == []
         await panel.press("x")
         assert len(panel.app.screen_stack) == 2
+
+
+async def test_news_and_ticks_that_come_while_the_panel_leaves_find_no_screen_and_do_no_harm(show) -> None:
+    async with show("train", (80, 24)) as panel:
+        stacks, mode = panel.app._screen_stacks, panel.app._current_mode
+        kept, stacks[mode] = stacks[mode], []
+        panel.clock.now += 1
+        panel.app.pull()
+        panel.app._tick()
+        stacks[mode] = kept
+        await panel.settle()
+        assert "Pipeline" in panel.text()

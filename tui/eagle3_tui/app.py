@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable
@@ -134,13 +135,20 @@ class Panel(Leaving, inherit_bindings=False):
         self.source.start()
         self.ask(self._open)
         self.pull()
-        self.set_interval(PULL_SECONDS, self.pull)
+        self._poll()
         self.set_interval(1.0, self._tick)
+
+    def _poll(self) -> None:
+        """Look for a new snapshot, now and again: on the bare loop, where nothing new costs next to nothing."""
+        if self.is_running:
+            if self.source.snapshot().version != self.picture.version:
+                self.call_later(self.pull)
+            asyncio.get_running_loop().call_later(PULL_SECONDS, self._poll)
 
     def pull(self) -> None:
         """Draw the newest snapshot, if it is new."""
         snapshot = self.source.snapshot()
-        if snapshot.version == self.picture.version or not self._due():
+        if snapshot.version == self.picture.version or not self.screen_stack or not self._due():
             return
         self.picture = snapshot
         for screen in self._visible():
@@ -170,6 +178,8 @@ class Panel(Leaving, inherit_bindings=False):
         return seen
 
     def _tick(self) -> None:
+        if not self.screen_stack:  # a panel that leaves has put its screens away already
+            return
         if self.message[0] and self.monotonic() >= self._message_until:
             self.message = ("", "text")
             self._hint()

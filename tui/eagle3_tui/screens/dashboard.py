@@ -124,7 +124,7 @@ class Dashboard(PanelScreen):
     def tick(self) -> None:
         super().tick()
         if self.panel.picture.host.link is not LinkState.LIVE:
-            self.query_one(Pipeline).redraw()
+            self.query_one(Pipeline).retitle()
         self._show_curves(self.panel.picture)
 
     def _show_curves(self, snapshot: Snapshot) -> None:

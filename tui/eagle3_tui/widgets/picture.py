@@ -93,9 +93,10 @@ class Picture(Widget):
         blank = Strip.blank(width, base)
         self._strips += [blank] * (height - len(self._strips))
         self._drawn = self.size
-        self._set_title()
+        self.retitle()
 
-    def _set_title(self) -> None:
+    def retitle(self) -> None:
+        """Let the border say what is true now."""
         # Textual keeps two corners, two edges and two blanks.
         title = self.title(max(0, self.outer_size.width - 6))
         if title is not None and title.markup != self._title:

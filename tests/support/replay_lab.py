@@ -17,7 +17,6 @@ from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.stages import diagnose
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.replay import TargetStates
-from eagle3_backend.stages.target_head import read_target
 from eagle3_backend.stages.train import use_all_cores
 
 
@@ -31,6 +30,7 @@ class RememberedStates(TargetStates):
             every = range(json.loads((model / "config.json").read_text())["num_hidden_layers"] + 1)
             super().__init__(model, every, **options)
             RememberedStates.whole = self
+        self.embedding = RememberedStates.whole.embedding
 
     def __call__(self, tokens: Any) -> Any:
         key = tuple(tokens)
@@ -43,15 +43,14 @@ def main() -> None:
     use_all_cores()
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     diagnose.TargetStates = RememberedStates
-    target = read_target(Path(request["artifact"]))
     for line in Path(sys.argv[2]).read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
         if "answers" in entry:
             with tempfile.TemporaryDirectory() as folder:
-                print(json.dumps({"drafter": entry["drafter"], **diagnosed(Path(folder), request, target, entry)}))
+                print(json.dumps({"drafter": entry["drafter"], **diagnosed(Path(folder), request, entry)}))
 
 
-def diagnosed(folder: Path, request: dict[str, Any], target: Any, entry: dict[str, Any]) -> dict[str, Any]:
+def diagnosed(folder: Path, request: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
     """One drafter as the stage would see it: its directory in an artifact, and a bench with these answers."""
     campaign = folder / "campaign"
     for stage in ("train", "vocab", "export"):
@@ -67,9 +66,9 @@ def diagnosed(folder: Path, request: dict[str, Any], target: Any, entry: dict[st
     )
     answers = [{"set": "published", "id": str(place), **answer} for place, answer in enumerate(entry["answers"])]
     recipe = {"dtype": "float32", "temperature": 0.0, "depth": request["depth"], "layout": "spoiled"}
+    write_json(folder / "bench.json", {"recipe": recipe, "answers": answers})
     context = _context(folder, {"target": request["artifact"], "drafter": export, "comparison": folder})
-    diagnosis = diagnose.Diagnosis(context, target, {"recipe": recipe, "answers": answers})
-    report = diagnosis.report()
+    report = diagnose.Diagnosis(context, diagnose.of_bench(context)).report()
     return {
         "steps": report["steps"],
         "equal_share": report["equal_share"],

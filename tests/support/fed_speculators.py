@@ -20,7 +20,7 @@ from speculators.train.config import TrainConfig
 from speculators.train.data import ArrowDataset
 
 from eagle3_backend.pipeline.parameters import TrainParameters
-from eagle3_backend.stages.library_inputs import Work, given
+from eagle3_backend.stages.foreign_inputs import Work, given
 from eagle3_backend.stages.speculators_library import Speculators
 from eagle3_backend.stages.starting_drafter import fresh_config
 from eagle3_backend.stages.store import open_store

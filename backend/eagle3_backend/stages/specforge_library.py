@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from eagle3_backend.findings import Finding, FindingError, error, warning
-from eagle3_backend.stages.library_inputs import (
+from eagle3_backend.stages.foreign_inputs import (
     Work,
     draft_flat,
     given,
@@ -23,7 +23,7 @@ from eagle3_backend.stages.library_inputs import (
     not_possible,
     write_target,
 )
-from eagle3_backend.stages.library_training import Figures, Position
+from eagle3_backend.stages.foreign_training import Figures, Position
 from eagle3_backend.stages.specforge_entry import CPU_PATCHES
 from eagle3_backend.stages.training_rows import Conversation
 

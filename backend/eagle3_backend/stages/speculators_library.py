@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from eagle3_backend.drafter.tensorfile import read_header
 from eagle3_backend.findings import Finding, FindingError, warning
 from eagle3_backend.pipeline.run_folders import CONFIG, OPTIMIZER, STATE, WEIGHTS, checkpoints
-from eagle3_backend.stages.library_inputs import (
+from eagle3_backend.stages.foreign_inputs import (
     Work,
     draft_layer,
     given,
@@ -23,7 +23,7 @@ from eagle3_backend.stages.library_inputs import (
     not_possible,
     write_target,
 )
-from eagle3_backend.stages.library_training import Figures, Position
+from eagle3_backend.stages.foreign_training import Figures, Position
 from eagle3_backend.stages.speculators_entry import CPU_PATCHES, FIGURES
 
 LOSSES = {"kl": "kl_div", "lk_hybrid": "lk_hybrid"}

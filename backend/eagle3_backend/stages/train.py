@@ -18,7 +18,7 @@ from eagle3_backend.findings import warning
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.fingerprint import output_parameters
 from eagle3_backend.pipeline.parameters import NATIVE, TrainParameters
-from eagle3_backend.stages import checkpoints, library_training
+from eagle3_backend.stages import checkpoints, foreign_training
 from eagle3_backend.stages.checkpoints import Progress
 from eagle3_backend.stages.context import StageContext, Stopped
 from eagle3_backend.stages.drafter_model import Drafter
@@ -45,7 +45,7 @@ MEASURED_ROWS = 512
 def run(context: StageContext) -> None:
     """Train, or go on from the newest whole checkpoint; write ``drafter.safetensors`` and ``drafter.json``."""
     if context.parameters.trainer != NATIVE:
-        library_training.run(context)
+        foreign_training.run(context)
         return
     with joined(context, context.parameters.processes) as ranks:
         use_all_cores(ranks.size)

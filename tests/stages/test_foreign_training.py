@@ -18,10 +18,10 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from eagle3_backend.drafter.config import Packaging  # noqa: E402
 from eagle3_backend.drafter.layouts import nested_config, nested_tensor_name  # noqa: E402
 from eagle3_backend.findings import FindingError  # noqa: E402
-from eagle3_backend.stages import evaluate, export, library_inputs, library_training, train  # noqa: E402
+from eagle3_backend.stages import evaluate, export, foreign_inputs, foreign_training, train  # noqa: E402
 from eagle3_backend.stages.context import Stopped  # noqa: E402
 from eagle3_backend.stages.drafter_model import Drafter  # noqa: E402
-from eagle3_backend.stages.library_training import Figures, Position  # noqa: E402
+from eagle3_backend.stages.foreign_training import Figures, Position  # noqa: E402
 from eagle3_backend.stages.specforge_library import SpecForge, translate  # noqa: E402
 from eagle3_backend.stages.speculators_library import Speculators, translated  # noqa: E402
 
@@ -103,13 +103,13 @@ def trained_by(monkeypatch, attempt, inputs):
 
     def run(settings=SMALL, watch=None, **words):
         context, made = attempt("train", inputs, **settings), []
-        monkeypatch.setattr(library_training, "library_of", lambda work: made.append(StandIn(work, **words)) or made[0])
+        monkeypatch.setattr(foreign_training, "library_of", lambda work: made.append(StandIn(work, **words)) or made[0])
         if watch:
             threading.Thread(target=watch, args=(context,), daemon=True).start()
         try:
             train.run(context)
         finally:
-            context.library = made[0] if made else None
+            context.trainer = made[0] if made else None
         return context
 
     return run
@@ -120,7 +120,7 @@ def work(attempt, inputs):
     """Inputs of a training by a library, with these parameters."""
 
     def make(**settings):
-        work = library_training.prepare(attempt("train", inputs, **{**SMALL, **settings}))
+        work = foreign_training.prepare(attempt("train", inputs, **{**SMALL, **settings}))
         work.folder.mkdir(parents=True, exist_ok=True)
         return work
 
@@ -160,7 +160,7 @@ def test_a_stop_is_handed_on_and_the_next_attempt_knows_how_far_it_came(trained_
     with pytest.raises(Stopped):
         trained_by(watch=stop, steps=10_000, pause=0.05)
     again = trained_by()
-    assert again.library.position.step >= 1
+    assert again.trainer.position.step >= 1
     assert again.summary["steps"] == 3
 
 
@@ -168,14 +168,14 @@ def test_the_copy_of_the_data_is_made_once(trained_by):
     with pytest.raises(FindingError):
         trained_by(code=3)
     again = trained_by()
-    assert (again.library.work.folder / "position.json").is_file()
+    assert (again.trainer.work.folder / "position.json").is_file()
 
 
 def test_an_unfinished_copy_of_the_data_is_made_anew(work, attempt, inputs):
     made = work()
     made.inputs.mkdir(parents=True)
     (made.inputs / "half").write_text("x")
-    library_training.write_inputs(attempt("train", inputs, **SMALL), StandIn(made), made)
+    foreign_training.write_inputs(attempt("train", inputs, **SMALL), StandIn(made), made)
     assert sorted(path.name for path in made.inputs.iterdir()) == ["data", "written"]
 
 
@@ -194,8 +194,8 @@ def test_a_drafter_that_was_not_asked_for_is_refused(work):
     folder = write_drafter(made, scale=float("nan"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "norm_output": True}))
-    found = library_training.of_directory(folder, made.target.config)
-    differences = list(library_training._differences(found, made))
+    found = foreign_training.of_directory(folder, made.target.config)
+    differences = list(foreign_training._differences(found, made))
     assert {finding.path for finding in differences} >= {"norm_output", "fc.weight"}
     assert set(codes(differences)) == {"trainer_output_differs"}
 
@@ -212,19 +212,19 @@ def test_without_a_gpu_a_library_as_it_is_cannot_train(work):
     made = work()
     library = StandIn(made)
     library.cpu_patches = "patches_that_nobody_has"
-    assert codes(library_training.missing(library, made)) == ["trainer_needs_gpu"]
+    assert codes(foreign_training.missing(library, made)) == ["trainer_needs_gpu"]
 
 
 def test_what_no_library_can_do_is_refused(work, attempt, inputs):
     made = work(start_from="/drafters/one")
     made.target.facts["logit_softcap"] = 30.0
-    assert codes(library_training.unfit(made)) == ["trainer_parameter_unsupported", "target_unsupported"]
+    assert codes(foreign_training.unfit(made)) == ["trainer_parameter_unsupported", "target_unsupported"]
 
 
 def test_a_conversation_is_given_without_the_token_that_was_never_an_input(work):
     made = work()
     stored = made.data.conversations[0].stored
-    row = next(library_inputs.given(made.data.conversations))
+    row = next(foreign_inputs.given(made.data.conversations))
     assert len(row.token_ids) == len(row.loss_mask) == len(row.aux) == len(row.last) == len(stored.token_ids) - 1
     assert row.aux.abs().amax(1).min() > 0 and row.last.abs().amax(1).min() > 0
     assert torch.equal(row.token_ids, stored.token_ids[:-1])
@@ -233,7 +233,7 @@ def test_a_conversation_is_given_without_the_token_that_was_never_an_input(work)
 def test_the_target_in_small_holds_the_factor_that_its_own_norm_applies(work, tmp_path):
     made = work()
     object.__setattr__(made.target, "norm", made.target.norm + 1)
-    library_inputs.write_target(made, tmp_path / "small")
+    foreign_inputs.write_target(made, tmp_path / "small")
     tensors = load_file(tmp_path / "small" / "model.safetensors")
     index = json.loads((tmp_path / "small" / "model.safetensors.index.json").read_text())["weight_map"]
     assert set(index) == set(tensors) == {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"}

@@ -35,7 +35,7 @@ from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.parameters import TrainParameters
 from eagle3_backend.stages.context import StageContext, Stopped
 from eagle3_backend.stages.disk import check_forecast
-from eagle3_backend.stages.library_inputs import Work, not_possible
+from eagle3_backend.stages.foreign_inputs import Work, not_possible
 from eagle3_backend.stages.reference_drafter import ReferenceDrafter, of_directory
 from eagle3_backend.stages.starting_drafter import fresh_config
 from eagle3_backend.stages.store import open_store

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from eagle3_backend.control.commands import Command, WriteProfile
+from eagle3_backend.control.profiles import write
 from eagle3_tui.app import Panel
 from eagle3_tui.mock import MockSource
 
@@ -61,6 +63,14 @@ class Shown:
             await self.pilot.pause(0.02)
         raise AssertionError(f"never drawn at {self.app.size}")
 
+    async def until(self, there: Callable[[], object]) -> None:
+        """Wait for what a thread makes, or an answer that comes from one."""
+        for _ in range(200):
+            await self.settle()
+            if there():
+                return
+        raise AssertionError(self.text())
+
     async def pass_time(self, seconds: float) -> None:
         """Move the clock and draw what is new."""
         self.clock.now += seconds
@@ -96,6 +106,19 @@ def show(monkeypatch: pytest.MonkeyPatch) -> Open:
             yield shown
 
     return opened
+
+
+@pytest.fixture
+def writing() -> type[MockSource]:
+    """A mock that writes profiles as control does."""
+
+    class Writing(MockSource):
+        def _act(self, command: Command) -> Any:
+            if isinstance(command, WriteProfile):
+                return write(command.path, command.text, command.before)
+            return super()._act(command)
+
+    return Writing
 
 
 @pytest.fixture

@@ -16,28 +16,19 @@ from eagle3_tui.widgets.difftable import DiffTable
 from eagle3_tui.widgets.rawfile import RawFile
 
 
-async def settled(panel, wanted) -> None:
-    """Wait for an answer that comes from a thread."""
-    for _ in range(200):
-        await panel.settle()
-        if wanted():
-            return
-    raise AssertionError(panel.text())
-
-
 async def choose(panel, *words: str) -> None:
     """Press d, then take the first candidate that holds each of ``words``."""
     await panel.press("d")
     for number, word in enumerate(words):
-        await settled(panel, lambda: isinstance(panel.app.screen, PickDialog))
+        await panel.until(lambda: isinstance(panel.app.screen, PickDialog))
         dialog = panel.app.screen
-        await settled(panel, lambda dialog=dialog: any(one.kind == PROFILE for one in dialog._known))
+        await panel.until(lambda dialog=dialog: any(one.kind == PROFILE for one in dialog._known))
         dialog.query_one("Input").value = word
         await panel.settle()
         await panel.press("enter")
-        await settled(panel, lambda dialog=dialog: panel.app.screen is not dialog)
+        await panel.until(lambda dialog=dialog: panel.app.screen is not dialog)
         assert number < len(words)
-    await settled(panel, lambda: isinstance(panel.app.screen, DiffScreen))
+    await panel.until(lambda: isinstance(panel.app.screen, DiffScreen))
     await panel.settle()
 
 
@@ -165,10 +156,10 @@ class TestChoosing:
         async with show("done", (80, 24)) as panel:
             await panel.press("d")
             dialog = panel.app.screen
-            await settled(panel, lambda: any(one.kind == PROFILE for one in dialog._known))
+            await panel.until(lambda: any(one.kind == PROFILE for one in dialog._known))
             dialog.query_one("Input").value = "51c0"
             await panel.press("enter")
-            await settled(panel, lambda: panel.app.screen is not dialog)
+            await panel.until(lambda: panel.app.screen is not dialog)
             await panel.settle()
             told = panel.text()
             assert (
@@ -178,7 +169,7 @@ class TestChoosing:
     async def test_on_a_stage_its_runs_come_first(self, show):
         async with show("train", (80, 24)) as panel:
             await panel.press("enter", "d")
-            await settled(panel, lambda: "▸ run      train 8e07, attempt 2" in panel.text())
+            await panel.until(lambda: "▸ run      train 8e07, attempt 2" in panel.text())
 
     async def test_a_path_can_be_typed_and_completed(self, show, tmp_path):
         write(tmp_path / "drafter-one", FLAT)
@@ -187,10 +178,10 @@ class TestChoosing:
             await panel.press("d")
             field = panel.app.screen.query_one("Input")
             field.value = f"{tmp_path}/dr"
-            await settled(panel, lambda: "drafter-two/" in panel.text())
+            await panel.until(lambda: "drafter-two/" in panel.text())
             await panel.press("tab")
             assert field.value == f"{tmp_path}/drafter-"
-            await settled(panel, lambda: "has a config.json" in panel.text())
+            await panel.until(lambda: "has a config.json" in panel.text())
             await panel.press("down", "tab")
             assert field.value == f"{tmp_path}/drafter-two/"
 
@@ -211,7 +202,7 @@ class TestChoosing:
             await panel.settle()
             panel.app.screen.query_one("Input").value = f"{tmp_path}/bad.json"
             await panel.press("enter")
-            await settled(panel, lambda: "Cannot compare" in panel.text())
+            await panel.until(lambda: "Cannot compare" in panel.text())
             assert "json_invalid" in panel.text()
 
     async def test_esc_chooses_nothing(self, show):

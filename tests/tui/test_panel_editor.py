@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_backend.control.commands import Shell, WriteProfile
-from eagle3_backend.control.profiles import write
+from eagle3_backend.control.commands import Shell
 from eagle3_backend.control.shells import argv_of
 from eagle3_backend.profile import Host
 from eagle3_tui import editing, lending
 from eagle3_tui.app import Panel
-from eagle3_tui.mock import MockSource
 from eagle3_tui.screens.config import ConfigScreen
 from eagle3_tui.screens.dashboard import Dashboard
 from eagle3_tui.screens.dialogs import ConfirmDialog, MessageDialog
@@ -32,15 +30,6 @@ model = "demo:smollm2-135m"
 [stages.train]
 epochs = 3 # passes
 """
-
-
-class Writing(MockSource):
-    """A mock that writes profiles as control does."""
-
-    def _act(self, command):
-        if isinstance(command, WriteProfile):
-            return write(command.path, command.text, command.before)
-        return super()._act(command)
 
 
 @pytest.fixture
@@ -67,20 +56,12 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     return does
 
 
-async def until(panel, there) -> None:
-    for _ in range(200):
-        await panel.settle()
-        if there():
-            return
-    raise AssertionError(panel.text())
-
-
 async def open_form(panel, profile: Path) -> ConfigScreen:
     panel.app.open_profile(profile)
     await panel.settle()
     await panel.press("c")
     screen = panel.app.screen
-    await until(panel, lambda: screen.form is not None or screen.trouble)
+    await panel.until(lambda: screen.form is not None or screen.trouble)
     return screen
 
 
@@ -89,35 +70,37 @@ def drafts(tmp_path: Path) -> list[str]:
     return [path.read_text() for path in sorted(tmp_path.glob("eagle3-*/*.toml"))]
 
 
-async def test_what_the_editor_changed_is_an_edit_that_is_checked_and_saved(show, profile, editor, tmp_path) -> None:
+async def test_what_the_editor_changed_is_an_edit_that_is_checked_and_saved(
+    show, profile, editor, tmp_path, writing
+) -> None:
     editor("text = text.replace('epochs = 3', 'epochs = 5')")
-    async with show(source=Writing()) as panel:
+    async with show(source=writing()) as panel:
         screen = await open_form(panel, profile)
         await panel.press("E")
-        await until(panel, lambda: screen.form.edits)
+        await panel.until(lambda: screen.form.edits)
         assert [(value.field.name, value.value) for value in screen.form.edits] == [("train.epochs", 5)]
         assert profile.read_text() == TEXT and drafts(tmp_path) == []
         await panel.press("w", "enter")
-        await until(panel, lambda: "epochs = 5 # passes" in profile.read_text())
+        await panel.until(lambda: "epochs = 5 # passes" in profile.read_text())
 
 
-async def test_an_edit_in_the_editor_is_taken_back_like_any_other(show, profile, editor) -> None:
+async def test_an_edit_in_the_editor_is_taken_back_like_any_other(show, profile, editor, writing) -> None:
     editor("text = text.replace('epochs = 3', 'epochs = 5')")
-    async with show(source=Writing()) as panel:
+    async with show(source=writing()) as panel:
         screen = await open_form(panel, profile)
         await panel.press("E")
-        await until(panel, lambda: screen.form.edits)
+        await panel.until(lambda: screen.form.edits)
         await panel.press("u")
-        await until(panel, lambda: not screen.form.edits)
+        await panel.until(lambda: not screen.form.edits)
         assert screen.form.text == TEXT
 
 
-async def test_a_faulty_value_shows_its_finding_beside_its_key(show, profile, editor) -> None:
+async def test_a_faulty_value_shows_its_finding_beside_its_key(show, profile, editor, writing) -> None:
     editor("text = text.replace('epochs = 3', 'epochz = 3')")
-    async with show(source=Writing()) as panel:
+    async with show(source=writing()) as panel:
         screen = await open_form(panel, profile)
         await panel.press("E")
-        await until(panel, lambda: isinstance(panel.app.screen, MessageDialog))
+        await panel.until(lambda: isinstance(panel.app.screen, MessageDialog))
         assert "To correct before it is saved" in panel.text() and "epochz" in panel.text()
         await panel.press("escape")
         assert screen.form.value("stages.train.epochz").findings
@@ -125,12 +108,12 @@ async def test_a_faulty_value_shows_its_finding_beside_its_key(show, profile, ed
         assert profile.read_text() == TEXT and "cannot save" in panel.lines()[-1]
 
 
-async def test_text_that_is_no_toml_is_kept_and_gone_on_with(show, profile, editor, tmp_path) -> None:
+async def test_text_that_is_no_toml_is_kept_and_gone_on_with(show, profile, editor, tmp_path, writing) -> None:
     editor("text = text.replace('epochs = 3', 'epochs = [')")
-    async with show(source=Writing()) as panel:
+    async with show(source=writing()) as panel:
         screen = await open_form(panel, profile)
         await panel.press("E")
-        await until(panel, lambda: isinstance(panel.app.screen, MessageDialog))
+        await panel.until(lambda: isinstance(panel.app.screen, MessageDialog))
         assert "Not taken over" in panel.text() and "profile_invalid" in panel.text()
         [kept] = drafts(tmp_path)
         assert "epochs = [" in kept and screen.form.text == TEXT
@@ -139,30 +122,30 @@ async def test_text_that_is_no_toml_is_kept_and_gone_on_with(show, profile, edit
         await panel.press("escape")
         editor("text = text.replace('epochs = [', 'epochs = 7')")
         await panel.press("E")
-        await until(panel, lambda: screen.form.edits)
+        await panel.until(lambda: screen.form.edits)
         assert screen.form.edits[0].value == 7
 
 
-async def test_a_draft_can_be_dropped(show, profile, editor) -> None:
+async def test_a_draft_can_be_dropped(show, profile, editor, writing) -> None:
     editor("text = '= broken'")
-    async with show(source=Writing()) as panel:
+    async with show(source=writing()) as panel:
         screen = await open_form(panel, profile)
         await panel.press("E")
-        await until(panel, lambda: isinstance(panel.app.screen, MessageDialog))
+        await panel.until(lambda: isinstance(panel.app.screen, MessageDialog))
         await panel.press("escape", "u")
         assert screen.unsaved == ""
 
 
-async def test_a_profile_that_is_broken_on_disk_is_mended_with_the_editor(show, profile, editor) -> None:
+async def test_a_profile_that_is_broken_on_disk_is_mended_with_the_editor(show, profile, editor, writing) -> None:
     profile.write_text(TEXT.replace("epochs = 3", "epochs = "))
     editor("text = text.replace('epochs = ', 'epochs = 4')")
-    async with show(source=Writing()) as panel:
+    async with show(source=writing()) as panel:
         screen = await open_form(panel, profile)
         assert screen.form is None
         await panel.press("E")
-        await until(panel, lambda: screen.form is not None)
+        await panel.until(lambda: screen.form is not None)
         await panel.press("w", "enter")
-        await until(panel, lambda: "epochs = 4" in profile.read_text())
+        await panel.until(lambda: "epochs = 4" in profile.read_text())
 
 
 @pytest.mark.parametrize(
@@ -176,10 +159,10 @@ async def test_a_profile_that_is_broken_on_disk_is_mended_with_the_editor(show, 
     ],
 )
 async def test_an_editor_that_fails_is_a_finding_and_nothing_is_lost(
-    show, profile, editor, tmp_path, code, code_of_finding, kept
+    show, profile, editor, tmp_path, code, code_of_finding, kept, writing
 ) -> None:
     editor(code)
-    async with show(source=Writing()) as panel:
+    async with show(source=writing()) as panel:
         screen = await open_form(panel, profile)
         await panel.press("E")
         assert code_of_finding in panel.text() and "Not edited" in panel.text()
@@ -189,46 +172,46 @@ async def test_an_editor_that_fails_is_a_finding_and_nothing_is_lost(
 
 
 @pytest.mark.parametrize("named", ["/no/such/editor", "no-such-editor-at-all --wait", "'unclosed"])
-async def test_an_editor_that_is_not_there_is_a_finding(show, profile, editor, monkeypatch, named) -> None:
+async def test_an_editor_that_is_not_there_is_a_finding(show, profile, editor, monkeypatch, named, writing) -> None:
     monkeypatch.setenv("VISUAL", named)
-    async with show(source=Writing()) as panel:
+    async with show(source=writing()) as panel:
         await open_form(panel, profile)
         await panel.press("E")
         assert "editor_missing" in panel.text()
 
 
-async def test_an_editor_that_changes_nothing_makes_no_edit(show, profile, editor, tmp_path) -> None:
+async def test_an_editor_that_changes_nothing_makes_no_edit(show, profile, editor, tmp_path, writing) -> None:
     editor("")
-    async with show(source=Writing()) as panel:
+    async with show(source=writing()) as panel:
         screen = await open_form(panel, profile)
         await panel.press("E")
         assert "the editor changed nothing" in panel.lines()[-1]
         assert not screen.unsaved and drafts(tmp_path) == []
 
 
-async def test_a_terminal_that_cannot_be_lent_is_a_finding(show, profile, editor, monkeypatch) -> None:
+async def test_a_terminal_that_cannot_be_lent_is_a_finding(show, profile, editor, monkeypatch, writing) -> None:
     editor("")
     monkeypatch.undo()
     monkeypatch.setenv("EDITOR", "cat")
-    async with show(source=Writing()) as panel:
+    async with show(source=writing()) as panel:
         await open_form(panel, profile)
         await panel.press("E")
         assert "cannot be lent" in " ".join(panel.text().split())
 
 
-async def test_comments_alone_are_a_change_that_is_asked_about(show, profile, editor) -> None:
+async def test_comments_alone_are_a_change_that_is_asked_about(show, profile, editor, writing) -> None:
     editor("text = text.replace('# Ours.', '# Yours.')")
-    async with show(source=Writing()) as panel:
+    async with show(source=writing()) as panel:
         screen = await open_form(panel, profile)
         await panel.press("E")
-        await until(panel, lambda: screen.unsaved)
+        await panel.until(lambda: screen.unsaved)
         await panel.press("q")
         assert isinstance(panel.app.screen, ConfirmDialog) and "Comments or spelling" in panel.text()
 
 
-async def test_readonly_lends_no_terminal(show, profile, editor) -> None:
+async def test_readonly_lends_no_terminal(show, profile, editor, writing) -> None:
     editor("text = 'x'")
-    async with show(source=Writing(), readonly=True) as panel:
+    async with show(source=writing(), readonly=True) as panel:
         screen = await open_form(panel, profile)
         await panel.press("E")
         assert "--readonly" in panel.lines()[-1] and screen.form.text == TEXT
@@ -237,12 +220,12 @@ async def test_readonly_lends_no_terminal(show, profile, editor) -> None:
         assert not [one for one in panel.source.commands if isinstance(one, Shell)]
 
 
-async def test_leaving_the_panel_with_unsaved_edits_asks(show, profile, editor) -> None:
+async def test_leaving_the_panel_with_unsaved_edits_asks(show, profile, editor, writing) -> None:
     editor("text = text.replace('epochs = 3', 'epochs = 5')")
-    async with show(source=Writing()) as panel:
+    async with show(source=writing()) as panel:
         screen = await open_form(panel, profile)
         await panel.press("E")
-        await until(panel, lambda: screen.form.edits)
+        await panel.until(lambda: screen.form.edits)
         await panel.press("t", "q")
         assert "One edit is not saved" in panel.text() and panel.app.is_running
         await panel.press("escape")

@@ -9,7 +9,6 @@ import pytest
 from rich.cells import cell_len
 
 from eagle3_backend.control.commands import DryRun, Endpoint, Open, Results, Start, Stop, WriteProfile
-from eagle3_backend.control.profiles import write
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.states import LinkState, RunState
 from eagle3_tui.mock import MockSource
@@ -28,15 +27,6 @@ epochs = 3 # passes
 """
 
 
-class Writing(MockSource):
-    """A mock that writes profiles as control does."""
-
-    def _act(self, command):
-        if isinstance(command, WriteProfile):
-            return write(command.path, command.text, command.before)
-        return super()._act(command)
-
-
 @pytest.fixture
 def profile(tmp_path: Path) -> Path:
     path = tmp_path / "mine.toml"
@@ -44,20 +34,11 @@ def profile(tmp_path: Path) -> Path:
     return path
 
 
-async def until(panel, there) -> None:
-    """Wait for what a thread makes."""
-    for _ in range(200):
-        await panel.settle()
-        if there():
-            return
-    raise AssertionError(panel.text())
-
-
 async def form(panel, profile: Path) -> None:
     panel.app.open_profile(profile)
     await panel.settle()
     await panel.press("c")
-    await until(panel, lambda: panel.app.screen.form is not None)
+    await panel.until(lambda: panel.app.screen.form is not None)
 
 
 async def find(panel, words: str) -> None:
@@ -75,7 +56,7 @@ async def edit(panel, words: str, key: str = "i") -> None:
     await panel.settle()
     panel.app.screen.query_one("#prompt Input").value = words
     await panel.press("enter")
-    await until(panel, lambda: panel.app.screen.form is not before)
+    await panel.until(lambda: panel.app.screen.form is not before)
     await panel.settle()
 
 
@@ -89,8 +70,8 @@ async def test_the_form_shows_every_key_with_its_meaning_and_the_marked_one_in_f
         assert "may be    kl, lk_hybrid" in told and "makes new train and 6 stages that read it" in told
 
 
-async def test_an_edit_is_said_to_put_artifacts_out_of_date_before_it_is_saved(show, profile) -> None:
-    async with show(size=(120, 40), source=Writing("done")) as panel:
+async def test_an_edit_is_said_to_put_artifacts_out_of_date_before_it_is_saved(show, profile, writing) -> None:
+    async with show(size=(120, 40), source=writing("done")) as panel:
         await form(panel, profile)
         await find(panel, "train.epochs")
         await edit(panel, "5", "enter")
@@ -98,37 +79,37 @@ async def test_an_edit_is_said_to_put_artifacts_out_of_date_before_it_is_saved(s
         assert "1 not saved" in told and "Not saved: out of date by it: train, evaluate, export, bench" in told
         assert "was       3" in told and profile.read_text() == TEXT
         await panel.press("w")
-        await until(panel, lambda: "enter save" in panel.text())
+        await panel.until(lambda: "enter save" in panel.text())
         told = panel.text()
         assert "Out of date by it: train," in told and "enter save" in told
         await panel.press("escape")
         assert profile.read_text() == TEXT
         await panel.press("w", "enter")
-        await until(panel, lambda: "not saved" not in panel.text())
+        await panel.until(lambda: "not saved" not in panel.text())
         assert profile.read_text() == TEXT.replace("epochs = 3 #", "epochs = 5 #")
         assert panel.source.commands[-1] == Open(profile)
 
 
-async def test_edits_are_taken_back_one_by_one_also_after_saving(show, profile) -> None:
-    async with show(size=(120, 40), source=Writing("train")) as panel:
+async def test_edits_are_taken_back_one_by_one_also_after_saving(show, profile, writing) -> None:
+    async with show(size=(120, 40), source=writing("train")) as panel:
         await form(panel, profile)
         await find(panel, "train.epochs")
         await edit(panel, "5")
         await edit(panel, "6")
         await panel.press("u")
-        await until(panel, lambda: panel.app.screen.form.value("stages.train.epochs").value == 5)
+        await panel.until(lambda: panel.app.screen.form.value("stages.train.epochs").value == 5)
         await panel.press("w", "enter")
-        await until(panel, lambda: "epochs = 5" in profile.read_text() and "not saved" not in panel.text())
-        await until(panel, lambda: panel.app.screen.form is not None)
+        await panel.until(lambda: "epochs = 5" in profile.read_text() and "not saved" not in panel.text())
+        await panel.until(lambda: panel.app.screen.form is not None)
         await panel.press("u")
-        await until(panel, lambda: panel.app.screen.form.value("stages.train.epochs").value == 3)
+        await panel.until(lambda: panel.app.screen.form.value("stages.train.epochs").value == 3)
         assert "1 not saved" in panel.text()
         await panel.press("u")
         assert "no edit to take back" in panel.app.message[0]
 
 
-async def test_a_faulty_value_is_told_beside_its_key_and_not_saved(show, profile) -> None:
-    async with show(size=(120, 40), source=Writing("train")) as panel:
+async def test_a_faulty_value_is_told_beside_its_key_and_not_saved(show, profile, writing) -> None:
+    async with show(size=(120, 40), source=writing("train")) as panel:
         await form(panel, profile)
         await find(panel, "train.epochs")
         await edit(panel, "zero")
@@ -139,27 +120,27 @@ async def test_a_faulty_value_is_told_beside_its_key_and_not_saved(show, profile
         assert not any(isinstance(one, WriteProfile) for one in panel.source.commands)
 
 
-async def test_a_key_goes_back_to_its_default(show, profile) -> None:
-    async with show(size=(120, 40), source=Writing("train")) as panel:
+async def test_a_key_goes_back_to_its_default(show, profile, writing) -> None:
+    async with show(size=(120, 40), source=writing("train")) as panel:
         await form(panel, profile)
         await find(panel, "train.epochs")
         await panel.press("D")
-        await until(panel, lambda: not panel.app.screen.form.value("stages.train.epochs").written)
+        await panel.until(lambda: not panel.app.screen.form.value("stages.train.epochs").written)
         await panel.press("D")
         assert "the default already" in panel.app.message[0]
         await panel.press("w", "enter")
-        await until(panel, lambda: "epochs" not in profile.read_text())
+        await panel.until(lambda: "epochs" not in profile.read_text())
         assert profile.read_text().startswith("# Ours.\n[host]")
 
 
-async def test_a_file_that_somebody_else_changed_is_not_overwritten(show, profile) -> None:
-    async with show(size=(120, 40), source=Writing("train")) as panel:
+async def test_a_file_that_somebody_else_changed_is_not_overwritten(show, profile, writing) -> None:
+    async with show(size=(120, 40), source=writing("train")) as panel:
         await form(panel, profile)
         await find(panel, "train.epochs")
         await edit(panel, "5")
         profile.write_text(TEXT + "# theirs\n")
         await panel.press("w", "enter")
-        await until(panel, lambda: "profile_changed_meanwhile" in panel.text())
+        await panel.until(lambda: "profile_changed_meanwhile" in panel.text())
         assert profile.read_text().endswith("# theirs\n")
 
 
@@ -168,7 +149,7 @@ async def test_leaving_with_edits_asks(show, profile) -> None:
         await form(panel, profile)
         await edit(panel, "box")
         await panel.press("escape")
-        await until(panel, lambda: "One edit is not saved" in panel.text())
+        await panel.until(lambda: "One edit is not saved" in panel.text())
         await panel.press("escape")
         assert "not saved" in panel.lines()[1]
         await panel.press("escape", "enter")
@@ -210,22 +191,22 @@ async def test_a_profile_that_cannot_be_read_is_told(show, tmp_path) -> None:
     async with show("train", (120, 40)) as panel:
         panel.app.open_profile(tmp_path / "gone.toml")
         await panel.press("c")
-        await until(panel, lambda: "cannot be read" in panel.text())
+        await panel.until(lambda: "cannot be read" in panel.text())
 
 
-async def test_a_shipped_profile_is_copied_to_the_users_own(show, profile, tmp_path, monkeypatch) -> None:
+async def test_a_shipped_profile_is_copied_to_the_users_own(show, profile, tmp_path, monkeypatch, writing) -> None:
     monkeypatch.setattr("eagle3_tui.places.shipped_profiles", lambda: profile.parent)
     monkeypatch.setattr("eagle3_tui.places.user_profiles", lambda: tmp_path / "own")
     profile.write_text(TEXT + '[stages.prompts]\nfiles = ["p/a.jsonl"]\n')
-    async with show(size=(120, 40), source=Writing("train")) as panel:
+    async with show(size=(120, 40), source=writing("train")) as panel:
         await form(panel, profile)
         await find(panel, "train.epochs")
         await edit(panel, "5")
         await panel.press("w")
-        await until(panel, lambda: "own copy of it" in panel.text())
+        await panel.until(lambda: "own copy of it" in panel.text())
         await panel.press("enter")
         own = tmp_path / "own" / "mine.toml"
-        await until(panel, own.exists)
+        await panel.until(own.exists)
         await panel.settle()
         assert f'files = ["{profile.parent}/p/a.jsonl"]' in own.read_text() and "epochs = 5 # passes" in own.read_text()
         assert panel.app.opened.profile == own and "epochs = 3" in profile.read_text()
@@ -416,7 +397,7 @@ async def test_the_screens_look_as_they_did(show, profile, compare, size) -> Non
         await edit(panel, "box")
         compare(f"config-{size}", panel.lines())
         await panel.press("u")
-        await until(panel, lambda: not panel.app.screen.form.edits)
+        await panel.until(lambda: not panel.app.screen.form.edits)
         await panel.press("escape", "B")
         await panel.settle()
         compare(f"results-{size}", panel.lines())
@@ -437,7 +418,7 @@ async def test_the_screens_in_ascii_and_without_colour_look_as_they_did(show, pr
         await edit(panel, "0")
         compare("config-ascii-80x24", panel.lines())
         await panel.press("u")
-        await until(panel, lambda: not panel.app.screen.form.edits)
+        await panel.until(lambda: not panel.app.screen.form.edits)
         await panel.press("escape", "escape", "v")
         await panel.settle()
         compare("serve-ascii-80x24", panel.lines())

@@ -21,18 +21,10 @@ async def serving(panel) -> None:
 
 
 async def typed(panel, text: str) -> None:
-    await until(panel, lambda: panel.app.screen.query("#prompt Input"))
+    await panel.until(lambda: panel.app.screen.query("#prompt Input"))
     panel.app.screen.query_one("#prompt Input").value = text
     await panel.press("enter")
     await panel.settle()
-
-
-async def until(panel, wanted) -> None:
-    for _ in range(300):
-        if wanted():
-            return
-        await panel.pilot.pause(0.02)
-    raise AssertionError(panel.text())
 
 
 async def test_an_answer_of_the_endpoint_is_shown_with_its_speed_and_acceptance(show, monkeypatch) -> None:
@@ -41,7 +33,7 @@ async def test_an_answer_of_the_endpoint_is_shown_with_its_speed_and_acceptance(
         await panel.press("K")
         await panel.settle()
         await typed(panel, "why?")
-        await until(panel, lambda: "87.5 tokens/s" in panel.text())
+        await panel.until(lambda: "87.5 tokens/s" in panel.text())
         told = panel.text()
         assert "> why?" in told and "You asked: why?" in told
         assert "12 tokens" in told and "first after 0.08 s, acceptance length 2.31, stop" in told
@@ -49,9 +41,9 @@ async def test_an_answer_of_the_endpoint_is_shown_with_its_speed_and_acceptance(
         monkeypatch.setattr(MockTalk, "hold", True)
         await panel.press("enter")
         await typed(panel, "again")
-        await until(panel, lambda: panel.text().count("You asked") == 2)
+        await panel.until(lambda: panel.text().count("You asked") == 2)
         await panel.press("escape")
-        await until(panel, lambda: "cancelled" in panel.text())
+        await panel.until(lambda: "cancelled" in panel.text())
         await panel.press("escape")
         assert panel.app.screen.context == "serve"
 
@@ -63,7 +55,7 @@ async def test_a_talk_fits_every_size(show, size) -> None:
         await panel.press("K")
         await panel.settle()
         await typed(panel, "why " * 40)
-        await until(panel, lambda: "2.31" in panel.text())
+        await panel.until(lambda: "2.31" in panel.text())
         assert {len(line) for line in panel.lines()} == {size[0]}
 
 
@@ -78,7 +70,7 @@ async def test_a_talk_that_fails_says_why(show, monkeypatch) -> None:
         await panel.press("K")
         await panel.settle()
         await typed(panel, "why?")
-        await until(panel, lambda: "The answer broke off" in panel.text())
+        await panel.until(lambda: "The answer broke off" in panel.text())
 
 
 async def test_without_an_endpoint_there_is_nothing_to_talk_to_or_to_swap(show) -> None:
@@ -111,7 +103,7 @@ async def test_a_drafter_can_be_typed(show) -> None:
         await panel.press(*"another", "enter")
         await panel.settle()
         await typed(panel, "/data/other")
-        await until(panel, lambda: "export.adopt=/data/other" in panel.text())
+        await panel.until(lambda: "export.adopt=/data/other" in panel.text())
         await panel.press("enter")
         await panel.settle()
         assert Swap(("export.adopt=/data/other",), "qwen3-8b-serve-51c0") in panel.source.commands
@@ -152,11 +144,11 @@ async def test_an_option_is_edited_in_the_preview_and_written_with_the_comments_
         await panel.press("w")
         await panel.settle()
         await panel.press("enter")
-        await until(panel, lambda: any(isinstance(one, WriteProfile) for one in panel.source.commands))
+        await panel.until(lambda: any(isinstance(one, WriteProfile) for one in panel.source.commands))
         (written,) = (one for one in panel.source.commands if isinstance(one, WriteProfile))
         assert tomllib.loads(written.text)["stages"]["serve"]["options"] == {"--max-num-seqs": 8}
         assert "# ours" in written.text and "# as trained" in written.text
-        await until(panel, lambda: panel.app.opened.settings == ())
+        await panel.until(lambda: panel.app.opened.settings == ())
         await panel.press("w")
         assert "nothing was edited" in panel.app.message[0]
 

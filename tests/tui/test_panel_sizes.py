@@ -78,7 +78,7 @@ async def visit(panel, screen: str) -> None:
         await panel.press(screen)
     await panel.settle()
     if screen == "c":
-        await until(panel, lambda: panel.app.screen.form is not None)
+        await panel.until(lambda: panel.app.screen.form is not None)
     panel.app.notice("")
 
 
@@ -89,15 +89,6 @@ async def resize(panel, size: tuple[int, int]) -> None:
         if "┏" in panel.text() or "needed" in panel.text():
             return
         await panel.settle()  # a panel that was hidden has the focus again a frame after it is seen
-
-
-async def until(panel, there) -> None:
-    """Wait for what a thread makes."""
-    for _ in range(200):
-        await panel.settle()
-        if there():
-            return
-    raise AssertionError(panel.text())
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -23,8 +22,8 @@ from eagle3_tui import rules
 from eagle3_tui.bindings import bindings
 from eagle3_tui.calling import Calls
 from eagle3_tui.configuration import Configuration
-from eagle3_tui.garbage import Garbage, begin_process
-from eagle3_tui.hangup import leave_on_signals, leave_with_terminal
+from eagle3_tui.garbage import Garbage
+from eagle3_tui.hangup import leave_on_signals
 from eagle3_tui.leaving import Leaving
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.screens.dashboard import Dashboard
@@ -363,46 +362,3 @@ class Panel(Leaving, inherit_bindings=False):
         self._rate = (self._rate + 1) % len(RATES)
         rate = RATES[self._rate]
         self.notice(f"at most {rate:g} redraws a second" if rate else "redrawing is paused: P goes on")
-
-
-def run_panel(
-    profile: Path,
-    settings: tuple[str, ...] = (),
-    *,
-    autostart: str = "",
-    mock: bool = False,
-    ascii_only: bool = False,
-    readonly: bool = False,
-    own: Configuration = DEFAULTS,
-    reduced: bool = False,
-) -> int:
-    """Show the panel until the operator leaves it. ``autostart`` names a stage: its chain is started once, on connect.
-
-    The exit status: 0, or 1 when the panel itself failed.
-    """
-    source: Source
-    if mock:
-        from eagle3_tui.mock import MockSource
-
-        source = MockSource()
-    else:
-        from eagle3_tui.source import ControlSource
-
-        source = ControlSource(profile, tuple(settings), own.notices)
-    panel = Panel(
-        source,
-        profile,
-        tuple(settings),
-        ascii_only=ascii_only,
-        autostart=autostart,
-        readonly=readonly,
-        own=own,
-        reduced=reduced,
-    )
-    leave_with_terminal(sys.stdin.fileno(), source.close)
-    begin_process()
-    try:
-        panel.run(mouse=True)
-    finally:
-        source.close()
-    return panel.return_code or 0

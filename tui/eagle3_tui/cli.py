@@ -117,7 +117,7 @@ def show_panel(
     # Nothing that the start makes is garbage; the panel collects again from its first frame on.
     gc.disable()
     # Only now: widgets take their keys from the table when they are imported.
-    from eagle3_tui.app import run_panel
+    from eagle3_tui.run_panel import run_panel
 
     status = run_panel(
         find_profile(choice.profile),

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from rich.text import Text
 
-from eagle3_backend.control.commands import Command, Results
-from eagle3_backend.control.snapshot import Snapshot
 from eagle3_tui.benchfigures import Bench, Figure, figures, not_comparable
 from eagle3_tui.bindings import bindings
 from eagle3_tui.chartdata import svg_of
 from eagle3_tui.loadtable import HEADS, MEANS, as_markdown, bars, curves, load_rows, verdicts
-from eagle3_tui.screens.tables import TableScreen
+from eagle3_tui.screens.stageresults import StageResultsScreen
 from eagle3_tui.text import clean
-from eagle3_tui.widgets.facts import pairs_lines, progress_words, state_words, wrapped
+from eagle3_tui.widgets.facts import pairs_lines, wrapped
 from eagle3_tui.widgets.header import age_words
 from eagle3_tui.widgets.table import Row, Table
 from eagle3_tui.widgets.zoomed import ROLES
@@ -26,64 +24,33 @@ NARROW = (0, 1, 2, 3)
 """Columns of the speeds that a narrow terminal shows; the detail below has the others."""
 
 
-class ResultsScreen(TableScreen):
+class ResultsScreen(StageResultsScreen):
     """The newest bench, and another one beside it where there is one."""
 
     BINDINGS = bindings("results", "run")
-    CSS_PATH = "../theme/forms.tcss"
     context = "results"
+    of, beside = "bench", "diagnose"
+    nothing = "no bench of this campaign is done yet; s runs it"
 
     def __init__(self, stage: str = "") -> None:
         super().__init__(stage)
-        self._benches: list[Mapping[str, Any]] = []
-        self._diagnoses: list[Mapping[str, Any]] = []
         self._other = 1
         self._by_load = False
-        self._answered = False
-        self._known: tuple[Any, ...] = ()
-
-    @property
-    def stage(self) -> str:
-        return "bench"
-
-    def question(self) -> Command:
-        return Results("bench")
-
-    def take(self, answer: object) -> None:
-        self._benches = cast("dict[str, Any]", answer)["artifacts"]
-        self._answered = True
-        self.panel.inquire(Results("diagnose"), self._take_diagnoses, self.panel.refused_by_the_way)
-
-    def _take_diagnoses(self, answer: Mapping[str, Any]) -> None:
-        self._diagnoses = answer["artifacts"]
-        self.redraw()
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Ask again when a bench or a diagnosis has ended."""
-        views = [snapshot.stage(name) for name in ("bench", "diagnose")]
-        known = (*((view.run, view.attempt, view.fresh) if view else () for view in views), bool(snapshot.stages))
-        if known != self._known:
-            self._known = known
-            self.refresh_data()
-        super().show(snapshot)
-
-    def on_mount(self) -> None:
-        """The first look at the snapshot asks."""
 
     def _chosen(self) -> list[Bench]:
         """The newest one, and the one beside it."""
-        if not self._benches:
+        if not self.results:
             return []
-        places = [0, *([self._other] if len(self._benches) > 1 else [])]
-        return [_bench(self._benches[place], self._diagnoses) for place in places]
+        places = [0, *([self._other] if len(self.results) > 1 else [])]
+        return [_bench(self.results[place], self.others) for place in places]
 
     def table(self) -> Table:
         look = self.panel.look
         benches = self._chosen()
-        facts = ["Bench results", f"{len(self._benches)} benches" if len(self._benches) > 1 else ""]
+        facts = ["Bench results", f"{len(self.results)} benches" if len(self.results) > 1 else ""]
         title = look.joined([*facts, age_words(self.panel.picture.host, self.panel.monotonic())])
         if not benches:
-            return Table(title, empty=self._empty(), notes=tuple(self._state()))
+            return Table(title, empty=self.empty(), notes=tuple(self.state()))
         if self._by_load:
             return self._load_table(title, benches[0])
         # Where it is narrow, the detail below says what the marked figure is.
@@ -96,7 +63,7 @@ class ResultsScreen(TableScreen):
     def _load_table(self, title: str, bench: Bench) -> Table:
         """Speeds of the newest bench by load: who drafts, how deep, and how fast beside the target alone."""
         look, width = self.panel.look, self.app.size.width
-        notes = [*self._state(), look.line((f" {look.remote(bench.title)}", "accent"))]
+        notes = [*self.state(), look.line((f" {look.remote(bench.title)}", "accent"))]
         for words in verdicts(bench.summary):
             notes += wrapped(look, words, max(20, width - 6), "dim", " ")
         rows = load_rows(bench.summary)
@@ -112,22 +79,9 @@ class ResultsScreen(TableScreen):
         room = max(2, self.app.size.height // 2 - len(made) - 6)
         return Table(title, heads, made, empty, (*notes[:room], Text("")), 8)
 
-    def _empty(self) -> str:
-        if self.trouble:
-            return self.trouble
-        return "no bench of this campaign is done yet; s runs it" if self._answered else "asking the host"
-
-    def _state(self) -> list[Text]:
-        """What bench does now, while it is at work."""
-        view = self.panel.picture.stage("bench")
-        if view is None or not (view.state.is_active or view.last_state):
-            return []
-        told = state_words(view, self.panel.look, self.panel.monotonic())
-        return [self.panel.look.line(" bench: ", *told, (f"  {progress_words(view)}", "dim")), Text("")]
-
     def _notes(self, benches: list[Bench]) -> list[Text]:
         look = self.panel.look
-        notes = self._state()
+        notes = self.state()
         for letter, bench in zip(("A", "B"), benches, strict=False):
             name = f"{letter}  " if len(benches) > 1 else ""
             notes.append(look.line((f" {name}{look.remote(bench.title)}", "accent")))
@@ -177,10 +131,10 @@ class ResultsScreen(TableScreen):
         }
 
     def action_other_bench(self) -> None:
-        if len(self._benches) < 2:
+        if len(self.results) < 2:
             self.panel.notice("there is no other bench")
             return
-        self._other = self._other % (len(self._benches) - 1) + 1
+        self._other = self._other % (len(self.results) - 1) + 1
         self.redraw()
 
 

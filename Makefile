@@ -18,7 +18,7 @@ $(VENV)/installed: pyproject.toml
 $(TRAIN)/tested: $(VENV)/installed Makefile tests/support/environments.py backend/eagle3_backend/pipeline/environments.py
 	$(BIN)/python tests/support/environments.py $(BUILD)
 	$(TRAIN)/bin/python $(PIP) install 'pytest>=8.4,<9' 'pytest-asyncio>=1.0,<2' 'hypothesis>=6.130,<7' \
-		'pytest-xdist>=3.6,<4' 'triton==3.9.0'
+		'pytest-xdist>=3.7,<4' 'triton==3.9.0'
 	touch $@
 
 demo: $(VENV)/installed
@@ -30,11 +30,12 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Tests of the stages compute on one core each; tests of the laptop's side wait for processes half of the time.
+# Stages are tested where they run, on one core each; tests of the laptop's side wait for processes half of the time.
 test: $(VENV)/installed $(TRAIN)/tested
 	PYTHONPATH=backend:kernels OMP_NUM_THREADS=1 $(TRAIN)/bin/python -m pytest tests/stages tests/kernels \
-		tests/drafter/test_against_libraries.py -m "not engines" -n 2 --dist loadfile
-	$(BIN)/python -m pytest -m "not engines and not torch" -n 4 --dist loadfile
+		tests/drafter/test_against_libraries.py -m "not engines" -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not engines and not torch" --ignore tests/stages \
+		-n 4 --dist loadfile --no-loadscope-reorder
 
 test-engines: $(VENV)/installed
 	$(BIN)/python -m pytest tests/engines_e2e -m engines

@@ -27,6 +27,11 @@ def load_support(name: str) -> ModuleType:
     return sys.modules[name]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long begin first: of several workers none has one left when the others have ended."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture
 def make_sshd(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Start real sshds; without the program the test is skipped, except where CI is set."""

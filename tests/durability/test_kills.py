@@ -10,6 +10,9 @@ import signal
 import time
 
 import psutil
+import pytest
+
+pytestmark = pytest.mark.long
 
 KILLS = 20
 LONG = 'epochs = 80\nbatch_rows = 64\ndtype = "float32"\ncheckpoint_seconds = 5.0'

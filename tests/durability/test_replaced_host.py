@@ -12,6 +12,8 @@ import sys
 import psutil
 import pytest
 
+pytestmark = pytest.mark.long
+
 TRAIN = 'epochs = 30\nbatch_rows = 64\ndtype = "float32"\ncheckpoint_seconds = 1.0'
 CHECKPOINTS = 4
 

@@ -1,9 +1,10 @@
 """What the real vLLM does with many drafter directories: run in its environment, ``python engine_lab.py REQUEST``.
 
 An engine takes half a minute to import and a few seconds to start. Here one process imports and a fork of it starts for
-each drafter. REQUEST is a JSON file ``{"target", "depth", "new_tokens", "prompts": [[token ids]], "drafters": [dir]}``;
-one line of JSON is printed for each drafter: ``{"drafter", "loaded": hash of weights in the engine, "answers":
-[{"prompt_tokens", "tokens", "accepted"}]}``, or ``{"drafter", "refused": the last lines of the engine}``.
+each drafter, as many at once as there are cores. REQUEST is a JSON file ``{"target", "depth", "new_tokens", "prompts":
+[[token ids]], "drafters": [dir]}``. As each ends, one line of JSON is printed: ``{"drafter", "loaded": hash of weights
+in the engine, "answers": [{"prompt_tokens", "tokens", "accepted"}]}``, or ``{"drafter", "refused": the last lines of
+the engine}``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import json
 import os
 import sys
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +92,8 @@ def begin(request: dict[str, Any], drafter: str, folder: Path) -> int:
     os._exit(code)
 
 
-def end(child: int, drafter: str, folder: Path) -> dict[str, Any]:
+def told(status: int, drafter: str, folder: Path) -> dict[str, Any]:
     """The answers of one drafter, or the engine's last words."""
-    _, status = os.waitpid(child, 0)
     if status == 0:
         return {"drafter": drafter, **json.loads((folder / "result.json").read_text())}
     return {"drafter": drafter, "refused": (folder / "log").read_text(errors="replace")[-2000:]}
@@ -105,15 +104,15 @@ def main() -> None:
     import vllm.v1.engine.llm_engine
     import vllm.v1.worker.cpu_worker  # noqa: F401
 
-    at_once = len(os.sched_getaffinity(0))
-    for start in range(0, len(request["drafters"]), at_once):
-        with ExitStack() as folders:
-            running = []
-            for drafter in request["drafters"][start : start + at_once]:
-                folder = Path(folders.enter_context(tempfile.TemporaryDirectory()))
-                running.append((begin(request, drafter, folder), drafter, folder))
-            for each in running:
-                print(json.dumps(end(*each)), flush=True)
+    waiting, running = list(request["drafters"]), {}
+    with tempfile.TemporaryDirectory() as root:
+        while waiting or running:
+            while waiting and len(running) < len(os.sched_getaffinity(0)):
+                folder = Path(tempfile.mkdtemp(dir=root))
+                drafter = waiting.pop(0)
+                running[begin(request, drafter, folder)] = (drafter, folder)
+            child, status = os.wait()
+            print(json.dumps(told(status, *running.pop(child))), flush=True)
 
 
 if __name__ == "__main__":

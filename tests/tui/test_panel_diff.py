@@ -15,6 +15,8 @@ from eagle3_tui.screens.pick import PickDialog
 from eagle3_tui.widgets.difftable import DiffTable
 from eagle3_tui.widgets.rawfile import RawFile
 
+pytestmark = pytest.mark.long
+
 
 async def choose(panel, *words: str) -> None:
     """Press d, then take the first candidate that holds each of ``words``."""

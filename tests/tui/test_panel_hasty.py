@@ -13,6 +13,8 @@ from eagle3_tui.keymap import KEYS
 from eagle3_tui.mock import MockSource
 from eagle3_tui.screens.dashboard import Dashboard
 
+pytestmark = pytest.mark.long
+
 ACTS = (Start, Stop, Resume, EndOrphan, TrustHostKey, WriteProfile)
 LEAVING = {"quit", "interrupt", "shell"}
 

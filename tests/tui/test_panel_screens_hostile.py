@@ -15,6 +15,8 @@ from eagle3_tui.screens.dialogs import HostKeyDialog, MessageDialog
 from eagle3_tui.screens.refused import RefusedDialog
 from eagle3_tui.screens.typed import TypedDialog
 
+pytestmark = pytest.mark.long
+
 NASTY = [
     "[/] [bold red]markup[/] [@click=app.quit]x[/]",
     "\x1b]0;title\x07\x1b]52;c;aGk=\x07\x1b[2J\x1b[31mred\x1b[0m",

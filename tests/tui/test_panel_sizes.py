@@ -19,6 +19,8 @@ from eagle3_tui.screens.dialogs import Dialog, HostKeyDialog
 from eagle3_tui.widgets.footer import chosen
 from eagle3_tui.widgets.picture import Picture
 
+pytestmark = pytest.mark.long
+
 SIZES = [(40, 10), (59, 24), (60, 16), (66, 18), (80, 24), (80, 50), (100, 21), (100, 30), (120, 40), (180, 36),
          (200, 16), (240, 70)]  # fmt: skip
 STATES = ["empty", "first", "refused", "train", "failed", "reconnecting", "stale", "done"]

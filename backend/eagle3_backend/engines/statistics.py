@@ -33,16 +33,7 @@ def bootstrap(
     One row a prompt; a resample draws whole rows with replacement, so quantities in one row stay paired. Sums rather
     than means of ratios: a long answer weighs what it weighs in the counters. Raises ValueError without rows.
     """
-    if not rows:
-        raise ValueError("no rows to resample")
-    draw = random.Random(seed)
-
-    def of(chosen: Sequence[Sequence[float]]) -> float:
-        return statistic([sum(column) for column in zip(*chosen)])
-
-    found = sorted(of(draw.choices(rows, k=len(rows))) for _ in range(resamples))
-    edge = int(0.025 * len(found))
-    return Interval(of(rows), found[edge], found[-1 - edge], len(rows))
+    return nested_bootstrap([[row] for row in rows], statistic, resamples, seed)
 
 
 def nested_bootstrap(
@@ -54,7 +45,7 @@ def nested_bootstrap(
     """As `bootstrap`, for rows that came in groups: a resample draws groups, and in each of them rows.
 
     Rows of a group share what happened to it (requests of one round share the machine), and a few groups that happen to
-    agree must not look like certainty. Groups of one row give what `bootstrap` gives. Raises ValueError without rows.
+    agree must not look like certainty. Raises ValueError without rows.
     """
     filled = [group for group in groups if group]
     if not filled:

@@ -130,5 +130,5 @@ def test_a_file_that_is_no_trace_ends_with_its_finding(tmp_path):
     (tmp_path / "t.json").write_text("[3")
     ended = call("--file", str(tmp_path / "t.json"), "--json")
     said = json.loads(ended.stdout)
-    assert ended.exit_code == 1 and [finding["code"] for finding in said["findings"]] == ["trace_empty"]
+    assert ended.exit_code == 1 and [finding["code"] for finding in said["findings"]] == ["trace_malformed"]
     assert call("--plain", "x.json").exit_code == 2

@@ -71,7 +71,9 @@ def test_damage_in_the_middle_ends_the_reading_there(steps_with_drafter, written
     assert [finding.code for finding in file.findings] == ["trace_truncated"]
 
 
-@pytest.mark.parametrize("text", ["", "no json", '{"spans": []}', '{"traceEvents": 3}', '"text"', "{", "{3}"])
+@pytest.mark.parametrize(
+    "text", ["", "no json", "[host]", "[1, 2]", '{"spans": []}', '{"traceEvents": 3}', '"text"', "{", "{3}"]
+)
 def test_what_is_no_trace_is_refused(written, text):
     assert codes(written(text)) == ["trace_malformed"]
 

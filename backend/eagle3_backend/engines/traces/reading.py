@@ -49,6 +49,9 @@ class TraceFile:
     def _events(self, text: _Text) -> Iterator[Dict[str, Any]]:
         first = text.peek()
         if first == "[":
+            text.skip()
+            if text.peek() not in ("{", "]", ""):
+                raise FindingError(_malformed(self.path, f"its list begins with {text.peek()!r}"))
             yield from self._list(text)
             return
         if first != "{":
@@ -62,6 +65,7 @@ class TraceFile:
             text.skip()
             if name == "traceEvents" and text.peek() == "[":
                 found = True
+                text.skip()
                 yield from self._list(text)
             else:
                 self._keep(name, text.value())
@@ -73,7 +77,7 @@ class TraceFile:
             self._cut(text)
 
     def _list(self, text: _Text) -> Iterator[Dict[str, Any]]:
-        text.skip()
+        """The events of a list, from behind its bracket."""
         while (mark := text.peek()) != "]":
             value = text.value() if mark == "{" else _NOTHING
             if not isinstance(value, dict):

@@ -17,18 +17,20 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-
 os.environ.update(
     HF_HUB_OFFLINE="1",
     VLLM_NO_USAGE_STATS="1",
     DO_NOT_TRACK="1",
     VLLM_CPU_KVCACHE_SPACE="1",
     VLLM_ENABLE_V1_MULTIPROCESSING="0",
+    VLLM_LOGGING_LEVEL="WARNING",
+    # One core each: an engine that binds its threads would share the first core with its neighbour.
+    VLLM_CPU_OMP_THREADS_BIND="nobind",
     OMP_WAIT_POLICY="PASSIVE",
     OMP_NUM_THREADS="1",
-    VLLM_LOGGING_LEVEL="WARNING",
 )
+
+import torch  # reads its number of threads when it is imported
 
 
 def loaded(worker: Any) -> str:

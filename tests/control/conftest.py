@@ -73,13 +73,18 @@ FAKE_STAGE = textwrap.dedent(
         context.report(error("loss_nan", "The loss is not a number.", path=name))
         sys.exit(1)
     if name == "serve":
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Who)
+        port = (context.spec.get("after") or {}).get("port") or 0
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Who)
         Who.run = context.run_directory.parent.name
         threading.Thread(target=server.serve_forever, daemon=True).start()
         endpoint = {"port": server.server_port, "api_key": "k", "served_model": "target", "engine": "vllm"}
         (context.run_directory / "endpoint.json").write_text(json.dumps(endpoint))
         context.journal.state("ready")
         while not context.stopping:
+            time.sleep(0.02)
+        server.shutdown()
+        server.server_close()
+        while (context.workspace / "hold-end").exists():
             time.sleep(0.02)
         sys.exit(75)
     told = len(os.environ.get(behaviour.get("tell", ""), ""))
@@ -158,7 +163,7 @@ class Campaign:
         (self.workspace / "behaviour.json").write_text(json.dumps(stages))
 
     def hold(self, stage: str) -> Path:
-        """Keep a stage at its third step until the file is gone."""
+        """Keep a stage at its third step (`end`: a service at its end) until the file is gone."""
         path = self.workspace / f"hold-{stage}"
         path.touch()
         return path

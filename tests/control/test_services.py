@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import urllib.request
 from dataclasses import replace
 
@@ -13,10 +15,25 @@ from eagle3_backend.control.snapshot import Gpu, Machine
 from eagle3_backend.findings import FindingError
 from eagle3_backend.pipeline.plan import plan_campaign
 from eagle3_backend.profile import load
-from eagle3_backend.states import LinkState
+from eagle3_backend.states import LinkState, RunState
 
 FITS = ("serve.context=512",)
 DEEPER = (*FITS, "serve.depth=2")
+
+LAPTOP = """
+import sys, time
+from pathlib import Path
+from eagle3_backend.control import Control, chain
+from eagle3_backend.control.commands import Open, Swap
+root, real = Path(sys.argv[1]), chain.spec_of
+stage = [sys.executable, str(root / "fake_stage.py"), "{run_directory}"]
+chain.spec_of = lambda *arguments, **options: {**real(*arguments, **options), "argv": stage}
+control = Control(root / "config-2", root / "state-2", root / "cache-2")
+control.start()
+control.submit(Open(root / "demo.toml", tuple(sys.argv[2:]))).result(120)
+print(control.submit(Swap(("serve.depth=2",))).result(120).runs[0], flush=True)
+time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -62,13 +79,55 @@ def test_two_endpoints_are_at_work_at_once_and_each_address_reaches_its_own(camp
     assert refused(campaign, serving, Stop("serve", first["run"])) == ["stage_not_running"]
 
 
-def test_a_swap_stops_one_endpoint_and_starts_the_other(campaign, serving):
+def test_a_swap_stops_one_endpoint_and_starts_the_other_at_the_same_address(campaign, serving):
     (old,) = services(campaign, serving)
     started = campaign.ask(serving, Swap(("serve.depth=2",)))
     assert started.stages == ("serve",) and started.runs != (old["run"],)
     assert campaign.ask(serving, Await("serve")).reached
     (new,) = services(campaign, serving)
     assert (new["depth"], new["planned"], new["run"]) == (2, True, started.runs[0])
+    assert new["base_url"] == old["base_url"]
+    assert who(old["base_url"]) == new["run"]
+
+
+def test_the_host_carries_a_swap_out_although_the_laptop_is_killed_as_soon_as_it_was_asked(
+    campaign, serving, gateways, wait_until
+):
+    (old,) = services(campaign, serving)
+    end = campaign.hold("end")
+    laptop = subprocess.Popen(
+        [sys.executable, "-c", LAPTOP, str(campaign.root), *FITS], stdout=subprocess.PIPE, text=True
+    )
+    run = laptop.stdout.readline().strip()
+    (gateway,) = gateways(laptop.pid)
+    laptop.kill()
+    gateway.kill()
+    laptop.wait()
+    states = wait_until(serving, lambda now: len(now.services) == 2).services
+    assert {(each.run, each.state) for each in states} == {(old["run"], RunState.STOPPING), (run, RunState.STARTING)}
+    end.unlink()
+    wait_until(serving, lambda now: [(each.run, each.state) for each in now.services] == [(run, RunState.RUNNING)])
+
+
+def test_a_swap_that_is_asked_for_again_is_the_first_one(campaign, serving):
+    (old,) = services(campaign, serving)
+    end = campaign.hold("end")
+    first = campaign.ask(serving, Swap(("serve.depth=2",)))
+    again = campaign.ask(serving, Swap(("serve.depth=2",), old["run"]))
+    assert (again.runs, again.already_running, again.same_chain) == (first.runs, True, True)
+    assert refused(campaign, serving, Swap(("serve.depth=4",), old["run"])) == ["swap_under_way"]
+    end.unlink()
+    assert campaign.ask(serving, Await("serve")).reached
+    assert [each["run"] for each in services(campaign, serving)] == list(first.runs)
+
+
+def test_a_swap_for_one_that_serves_beside_it_only_ends_the_other(campaign, serving, wait_until):
+    (old,) = services(campaign, serving)
+    campaign.ask(serving, Open(campaign.profile, DEEPER))
+    (run,) = campaign.ask(serving, Start("serve")).runs
+    assert campaign.ask(serving, Await("serve")).reached
+    assert campaign.ask(serving, Swap((), old["run"])).already_running
+    wait_until(serving, lambda now: [each.run for each in now.services] == [run])
 
 
 def test_a_swap_that_would_be_refused_leaves_the_endpoint_at_work(campaign, serving):

@@ -160,3 +160,14 @@ def test_a_port_in_use_is_not_free():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert not port_is_free(taken.getsockname()[1])
+
+
+def test_a_server_takes_the_port_that_it_is_given_unless_somebody_listens_there(attempt, stand_in):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with EngineProcess(stand_in(), model="/target", context=attempt("generate"), port=port) as elsewhere:
+            assert elsewhere.port != port
+    with EngineProcess(stand_in(), model="/target", context=attempt("generate"), port=port) as there:
+        assert there.port == port

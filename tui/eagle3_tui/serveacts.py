@@ -77,17 +77,18 @@ def _typed() -> Any:
 
 
 def swap(panel: Panel, run: str, setting: str) -> None:
-    """Stop the endpoint and start the other one; asks first."""
+    """Have the host put the other one in the endpoint's place; asks first."""
     from eagle3_tui.screens.dialogs import ConfirmDialog
 
     def go_on(sure: bool | None) -> None:
         if sure:
             panel.ask(Swap((setting,), run), f"swapping: {setting}")
-            panel.notice("asking the endpoint to stop; the other one starts then")
+            panel.notice("asking the host to end the endpoint and start the other one")
 
     words = (
-        f"{clean(setting, 200)}: the endpoint is stopped and the other one started in its place, for about as long as "
-        "an engine takes to start. What stands against the new one is looked for before anything is stopped."
+        f"{clean(setting, 200)}: the host ends the endpoint and starts the other one in its place; nothing serves for "
+        "about as long as an engine takes to start. What stands against the new one is looked for before anything is "
+        "stopped, and the panel may be closed then."
     )
     panel.push_screen(ConfirmDialog("Swap the endpoint", words, "swap"), go_on)
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from eagle3_backend.agent import ending, locks, runs
 from eagle3_backend.agent.identity import this_host
@@ -38,6 +38,7 @@ def start(
     """Start ``spec`` as its next (or the given) attempt, unless it is at work or was started by this request already.
 
     A spec whose artifact is fresh is skipped for the next of its chain, unless ``restart`` sets the artifact aside.
+    With ``after`` in it, an attempt, it takes that one's place: see `succession`.
     ``secrets`` go into the child's environment and nowhere else. Returns {run, attempt, started, state}.
     Raises FindingError.
     """
@@ -59,13 +60,14 @@ def start(
     there = _already_there(workspace, run, request, attempt)
     if there is not None:
         return there
+    wanted = _locks_of(workspace, spec)
     try:
-        descriptors = locks.take(locks.of_spec(spec), run)
+        descriptors = locks.take(wanted, run)
     except FindingError as problem:
         # Whoever holds the artifact is about to claim, or just did: a second start of the same run is not an error.
-        # With a GPU missing the artifact was ours for a moment, so nobody else is starting this run.
-        of_gpu = problem.findings[0].code == "gpu_in_use"
-        there = None if of_gpu else _wait_for_claim(workspace, run, request, attempt)
+        # With anything else missing the artifact was ours for a moment, so nobody else is starting this run.
+        of_other = problem.findings[0].code in locks.IN_USE.values()
+        there = None if of_other else _wait_for_claim(workspace, run, request, attempt)
         if there is None:
             raise
         return there
@@ -82,6 +84,14 @@ def start(
         locks.release(descriptors)
 
 
+def _locks_of(workspace: Workspace, spec: Mapping[str, Any]) -> List[Tuple[str, str]]:
+    """What has to be held from now on; whoever takes another's place gets the GPUs when that one has left them."""
+    after = spec.get("after")
+    if after is None:
+        return [locks.artifact_of(spec), *locks.gpus_of(spec)]
+    return [locks.artifact_of(spec), locks.place_of(workspace.existing(after["run"], after["attempt"]))]
+
+
 def _answer(run: str, attempt: int, started: bool, state: RunState) -> Dict[str, Any]:
     return {"run": run, "attempt": attempt, "started": started, "state": state.value}
 
@@ -89,11 +99,14 @@ def _answer(run: str, attempt: int, started: bool, state: RunState) -> Dict[str,
 def _check(workspace: Workspace, spec: Mapping[str, Any]) -> None:
     argv = spec.get("argv")
     output = os.path.abspath(str(spec.get("output") or ""))
+    after = spec.get("after")
+    named = isinstance(after, dict) and isinstance(after.get("run"), str) and isinstance(after.get("attempt"), int)
     problems = [
         ("run", isinstance(spec.get("run"), str), "a name"),
         ("argv", isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv), "a list of words"),
         ("output", output.startswith(f"{workspace.root}{os.sep}"), f"a path under {workspace.root}"),
         ("then", all(isinstance(entry, dict) for entry in spec.get("then") or ()), "a list of specs"),
+        ("after", after is None or named, "a run and an attempt"),
     ]
     for name, right, wanted in problems:
         if not right:

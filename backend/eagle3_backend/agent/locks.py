@@ -12,10 +12,14 @@ import hashlib
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from eagle3_backend.agent.workspace import local_directory
 from eagle3_backend.findings import FindingError, error
+
+IN_USE = {"gpu": "gpu_in_use", "place": "swap_under_way"}
+"""Codes of what is held already, by the kind of the lock."""
 
 
 def take(names: Sequence[Tuple[str, str]], run: str) -> List[int]:
@@ -39,15 +43,20 @@ def name_of(kind: str, thing: str) -> Tuple[str, str]:
     return f"{kind}-{digest}.lock", thing
 
 
-def of_spec(spec: Mapping[str, Any]) -> List[Tuple[str, str]]:
-    """What an attempt of this spec has to hold: its artifact directory, then its GPUs in sorted order.
+def artifact_of(spec: Mapping[str, Any]) -> Tuple[str, str]:
+    """The artifact directory that an attempt of this spec has to hold."""
+    return name_of("artifact", os.path.realpath(str(spec["output"])))
 
-    One order for everybody is what keeps two starts from waiting for each other.
-    """
+
+def gpus_of(spec: Mapping[str, Any]) -> List[Tuple[str, str]]:
+    """Its GPUs; one order for everybody is what keeps two starts from waiting for each other."""
     gpus = sorted(str(uuid) for uuid in spec.get("gpus") or ())
-    return [name_of("artifact", os.path.realpath(str(spec["output"])))] + [
-        (f"gpu-{uuid.replace('/', '_')}.lock", uuid) for uuid in gpus
-    ]
+    return [(f"gpu-{uuid.replace('/', '_')}.lock", uuid) for uuid in gpus]
+
+
+def place_of(run_directory: Path) -> Tuple[str, str]:
+    """The right to take an attempt's place, which one successor alone can have."""
+    return name_of("place", str(run_directory))[0], f"The place of {run_directory.parent.name}"
 
 
 def holder(name: str) -> Optional[Dict[str, Any]]:
@@ -71,10 +80,9 @@ def _take_one(name: str, thing: str, claim: Dict[str, Any]) -> int:
     except OSError as problem:
         os.close(descriptor)
         who = holder(name) or {}
-        gpu = name.startswith("gpu-")
         raise FindingError(
             error(
-                "gpu_in_use" if gpu else "already_running",
+                IN_USE.get(name.partition("-")[0], "already_running"),
                 f"{thing} is held by {who.get('run', 'another attempt')}.",
                 path=thing,
                 actual=who,

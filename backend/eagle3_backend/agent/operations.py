@@ -13,14 +13,12 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
-from eagle3_backend.agent import cgroup, follow, frames, launch, runs, stored
+from eagle3_backend.agent import cgroup, follow, frames, launch, runs, stopping, stored
 from eagle3_backend.agent.frames import field
 from eagle3_backend.agent.identity import this_host
-from eagle3_backend.agent.ladder import KILL
 from eagle3_backend.agent.workspace import Workspace, read_json
 from eagle3_backend.findings import FindingError, error
-from eagle3_backend.pipeline.artifacts import read_manifest, write_json
-from eagle3_backend.states import RunState
+from eagle3_backend.pipeline.artifacts import read_manifest
 
 MAX_READ = 512 * 1024
 """Most bytes that one ``read`` returns: base64 and the frame around them stay under a frame's limit."""
@@ -148,23 +146,14 @@ class Operations:
         )
 
     def _stop(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        run, attempt = field(request, "run", str), field(request, "attempt", int)
-        directory = self._workspace.existing(run, attempt)
-        description = runs.describe(self._workspace, run, attempt)
-        if description.state.is_active or description.orphans:
-            asked = {"by": field(request, "by", str, _user()), "wall": time.time()}
-            if field(request, "kill", bool, False):
-                write_json(directory / KILL, asked)
-            write_json(directory / "cancel", asked)
-        if description.orphans:
-            problem = launch.detach("eagle3_backend.agent.orphans", [str(directory)], {}, [])
-            if problem is not None:
-                raise FindingError(problem)
-            return {"state": RunState.STOPPING.value}
-        elsewhere = [finding for finding in description.findings if finding.code == "run_elsewhere"]
-        if elsewhere:
-            raise FindingError(*elsewhere)
-        return {"state": runs.describe(self._workspace, run, attempt).state.value}
+        state = stopping.stop(
+            self._workspace,
+            field(request, "run", str),
+            field(request, "attempt", int),
+            by=field(request, "by", str, _user()),
+            kill=field(request, "kill", bool, False),
+        )
+        return {"state": state.value}
 
     def _read(self, request: Dict[str, Any]) -> Dict[str, Any]:
         directory = self._workspace.existing(field(request, "run", str), field(request, "attempt", int))

@@ -102,8 +102,11 @@ def _judge_here(directory: Path, supervisor: Mapping[str, Any], known: Dict[str,
     silent = age is None or age > STALE
     if living(supervisor.get("supervisor")) is not None:
         began = supervisor.get("monotonic")
-        state = RunState.STOPPING if (directory / "cancel").exists() else RunState.RUNNING
-        remark = f"no heartbeat for {age:.0f} s" if silent and age is not None else ""
+        waiting = supervisor.get("waits_for")
+        state = RunState.STARTING if waiting else RunState.RUNNING
+        state = RunState.STOPPING if (directory / "cancel").exists() else state
+        remark = f"waits for the end of {waiting}" if waiting else ""
+        remark = f"no heartbeat for {age:.0f} s" if silent and age is not None else remark
         elapsed = time.monotonic() - began if isinstance(began, (int, float)) else None
         return Description(state=state, remark=remark, elapsed=elapsed, **known)
     orphans = orphans_of(directory, supervisor)

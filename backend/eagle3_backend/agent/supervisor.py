@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from eagle3_backend.agent.heartbeat import Heartbeat
 from eagle3_backend.agent.identity import identity_of
 from eagle3_backend.agent.journal import Journal
 from eagle3_backend.agent.ladder import KILL, MARKER, StopLadder, members_of
+from eagle3_backend.agent.succession import Predecessor
 from eagle3_backend.agent.workspace import Workspace, read_json
 from eagle3_backend.findings import Finding, FindingError, Severity, error, warning
 from eagle3_backend.pipeline.artifacts import write_json
@@ -48,16 +50,21 @@ class Supervisor:
         self._secrets = dict(secrets)
         self._started, self._mono = time.time(), time.monotonic()
         self._oom = cgroup.oom_kills()
-        self._memory = GpuMemory([str(uuid) for uuid in self.spec.get("gpus") or ()])
+        self._memory: Optional[GpuMemory] = None
         self._heartbeat = Heartbeat(directory)
         self._asked: Optional[Mapping[str, Any]] = None
         self._status: Optional[ending.Status] = None
         self._stage: Optional[subprocess.Popen[bytes]] = None
         self._ladder: Optional[StopLadder] = None
+        after = self.spec.get("after")
+        self._predecessor = Predecessor(self.workspace, after) if after else None
         self._wakeup = self._listen()
 
     def begin(self) -> None:
-        """Start the stage. Raises FindingError, after writing the outcome, when that cannot be done."""
+        """Start the stage, or have the attempt end whose place it takes.
+
+        Raises FindingError, after writing the outcome, when that cannot be done.
+        """
         if (self.directory / "exit.json").exists():
             # Whoever waited for us gave up and said so; a late start would contradict it.
             raise FindingError(error("start_failed", "This start was given up.", path=str(self.directory)))
@@ -65,18 +72,17 @@ class Supervisor:
             ending.reserve(self.directory)
             self._record(None)
             self._heartbeat.beat()
-            self._spawn()
-            stage = processes.read(self._stage.pid) if self._stage else None
-            self._record(identity_of(stage) if stage else None)
-            self._ladder = StopLadder(stage, self._members, self.spec)
+            if self._predecessor is None:
+                self._start_stage()
+            else:
+                self._replace(self._predecessor)
         except (OSError, FindingError) as problem:
-            findings = problem.findings if isinstance(problem, FindingError) else (_of_system(problem, self.directory),)
-            self._finish(RunState.FAILED, "start failed", list(findings), ending.Status(None, None))
-            raise FindingError(*findings) from problem
-        self._say(lambda: self.journal.state(RunState.RUNNING.value, attempt=self.spec.get("attempt")))
+            raise self._failed(problem) from problem
 
     def watch(self) -> None:
         """Wait for the stage and everything it left, then write the outcome and start the next of the chain."""
+        if self._predecessor is not None and not self._take_over(self._predecessor):
+            return
         while True:
             self._reap()
             self._heartbeat.beat()
@@ -88,6 +94,53 @@ class Supervisor:
                 break
             self._wait()
         self._conclude()
+
+    def _replace(self, predecessor: Predecessor) -> None:
+        """Ask the old attempt to end; what would keep this one from starting is found before."""
+        program = str(self.spec["argv"][0])
+        if shutil.which(program) is None:
+            raise FindingError(_no_program(program, "it is no program"))
+        by = (read_json(self.directory / "claim") or {}).get("by")
+        # Whatever is started to end it is no part of this attempt.
+        become_subreaper(False)
+        predecessor.ask_to_end(f"{by}, for {self.spec['run']}")
+        self._say(lambda: self.journal.note(f"Takes the place of {predecessor.run}, which was asked to end."))
+
+    def _take_over(self, predecessor: Predecessor) -> bool:
+        """Start the stage once the old attempt has left; False when this one was asked to leave before, or cannot."""
+        while not predecessor.has_ended:
+            self._heartbeat.beat()
+            if (self.directory / KILL).exists():
+                break
+            self._wait()
+        asked = self._asked or read_json(self.directory / "cancel") or read_json(self.directory / KILL)
+        if asked is not None:
+            locks.release(self._descriptors)
+            self._finish(RunState.STOPPED, "left before it began", [], ending.Status(None, None, asked=asked))
+            return False
+        become_subreaper(True)
+        try:
+            self._descriptors += locks.take(locks.gpus_of(self.spec), str(self.spec["run"]))
+            self._start_stage()
+        except (OSError, FindingError) as problem:
+            locks.release(self._descriptors)
+            self._failed(problem)
+            return False
+        return True
+
+    def _start_stage(self) -> None:
+        self._memory = GpuMemory([str(uuid) for uuid in self.spec.get("gpus") or ()])
+        self._spawn()
+        stage = processes.read(self._stage.pid) if self._stage else None
+        self._record(identity_of(stage) if stage else None)
+        self._ladder = StopLadder(stage, self._members, self.spec)
+        self._say(lambda: self.journal.state(RunState.RUNNING.value, attempt=self.spec.get("attempt")))
+
+    def _failed(self, problem: Exception) -> FindingError:
+        """Write that the start failed, and with what."""
+        findings = problem.findings if isinstance(problem, FindingError) else (_of_system(problem, self.directory),)
+        self._finish(RunState.FAILED, "start failed", list(findings), ending.Status(None, None))
+        return FindingError(*findings)
 
     def _spawn(self) -> None:
         argv = [word.replace("{run_directory}", str(self.directory)) for word in self.spec["argv"]]
@@ -105,14 +158,7 @@ class Supervisor:
                 pass_fds=self._descriptors,
             )
         except (FileNotFoundError, PermissionError, NotADirectoryError) as problem:
-            raise FindingError(
-                error(
-                    "environment_missing",
-                    f"{argv[0]} cannot be started: {problem.strerror}.",
-                    path=argv[0],
-                    fix="Run setup again, or correct the environment in the profile.",
-                )
-            ) from problem
+            raise FindingError(_no_program(argv[0], str(problem.strerror))) from problem
         finally:
             os.close(log)
 
@@ -134,6 +180,7 @@ class Supervisor:
             {
                 "supervisor": identity_of(own) if own else None,
                 "stage": stage,
+                "waits_for": self._predecessor.run if self._predecessor and self._stage is None else None,
                 "generation": self.generation,
                 "started": self._started,
                 "monotonic": self._mono,
@@ -200,7 +247,7 @@ class Supervisor:
         rung = self._ladder.rung if self._ladder and self._asked is not None else 0
         status = ending.Status(seen.code, seen.signal, seen.max_rss, self._asked, rung, max(0, kills))
         state, reason, findings = ending.judge(self.spec, status)
-        self.findings += self._memory.findings()
+        self.findings += self._memory.findings() if self._memory else []
         locks.release(self._descriptors)
         following = self._start_next() if state is RunState.DONE else None
         self._finish(state, reason, findings, status)
@@ -289,9 +336,18 @@ def _first_error(findings: List[Dict[str, Any]]) -> str:
     return next((f"{entry['code']}: {entry['message']}" for entry in findings if "message" in entry), "")
 
 
-def _of_system(problem: OSError, path: Path) -> Finding:
+def _no_program(program: str, why: str) -> Finding:
+    return error(
+        "environment_missing",
+        f"{program} cannot be started: {why}.",
+        path=program,
+        fix="Run setup again, or correct the environment in the profile.",
+    )
+
+
+def _of_system(problem: Exception, path: Path) -> Finding:
     """What the system said, under the code that fits."""
-    if problem.errno == 28:
+    if getattr(problem, "errno", None) == 28:
         return error("disk_space_insufficient", f"No space left: {problem}.", path=str(path), fix="Make room there.")
     return Finding("host_io_error", Severity.ERROR, f"{problem}.", path=str(path))
 

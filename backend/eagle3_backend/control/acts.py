@@ -22,6 +22,9 @@ from eagle3_backend.states import RESUMABLE, RunState
 SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """Names of the laptop's environment whose values go to the stages' environment, and nowhere else."""
 
+OF_MEMORY = ("gpu_memory_taken",)
+"""What stands against a launch only as long as the attempt is there whose place it takes."""
+
 
 def ground_of(campaign: Campaign) -> Ground:
     session = campaign.session
@@ -36,8 +39,13 @@ async def start(
     restart: bool,
     accept: Sequence[str],
     also: Sequence[str] = (),
+    after: Mapping[str, Any] | None = None,
 ) -> Started:
-    """Send the chain of all that is not fresh. Raises FindingError with everything that stands against it."""
+    """Send the chain of all that is not fresh. Raises FindingError with everything that stands against it.
+
+    ``after`` {"run", "attempt"} is the attempt whose place its last stage takes, with the GPUs that it holds: the host
+    asks it to end once all before that stage is done, and starts the stage then.
+    """
     await campaign.fresh_survey()
     fresh = campaign.survey.fresh(campaign.plan)
     stages = stages_to_run(campaign.plan, through, fresh - {through} if restart else fresh, only=only, also=also)
@@ -60,9 +68,13 @@ async def start(
         names = tuple(planned.name for planned in active)
         return Started(runs, fresh_names, True, names[-1] == through or through in names, names)
     works = await forecasts.works_of(campaign)
-    ground = replace(ground_of(campaign), busy=await _busy_gpus(campaign))
+    ground = replace(ground_of(campaign), busy=await _busy_gpus(campaign, but=after["run"] if after else ""))
     spec = build_chain(stages, campaign.plan, campaign.profile.parameters, ground, accept, works)
-    campaign.judge(demote(await preflight(campaign, cache_dir, stages, [spec, *spec["then"]]), accept))
+    overruled = accept
+    if after is not None:
+        (spec["then"] or [spec])[-1]["after"] = dict(after)
+        overruled = (*accept, *OF_MEMORY)
+    campaign.judge(demote(await preflight(campaign, cache_dir, stages, [spec, *spec["then"]]), overruled))
     errors = [finding for finding in campaign.findings if finding.severity is Severity.ERROR]
     if errors:
         raise FindingError(*errors)
@@ -84,22 +96,14 @@ async def start(
     return Started(runs, fresh_names, already, already, names)
 
 
-async def judged(campaign: Campaign, cache_dir: Path, through: str, accept: Sequence[str]) -> list[Finding]:
-    """What stands against a start of the chain now; errors that are accepted are warnings. Raises LinkLost."""
-    stages = stages_to_run(campaign.plan, through, campaign.survey.fresh(campaign.plan), only=False)
-    works = await forecasts.works_of(campaign)
-    spec = build_chain(stages, campaign.plan, campaign.profile.parameters, ground_of(campaign), accept, works)
-    return demote(await preflight(campaign, cache_dir, stages, [spec, *spec["then"]]), accept)
-
-
-async def _busy_gpus(campaign: Campaign) -> frozenset[str]:
-    """GPUs that attempts of this workspace hold: a second endpoint takes others, where there are others."""
+async def _busy_gpus(campaign: Campaign, but: str) -> frozenset[str]:
+    """GPUs that attempts of this workspace hold, ``but`` one run: a second endpoint takes others, where there are."""
     if not campaign.machine.gpus:
         return frozenset()
     held: set[str] = set()
     for run in (await campaign.session.request("runs"))["runs"]:
         state = state_of(run)
-        if state is not None and state.is_active:
+        if state is not None and state.is_active and run["run"] != but:
             spec = await forecasts.read_spec(campaign, run["run"], int(run["attempt"]))
             held |= {str(uuid) for uuid in spec.get("gpus") or ()}
     return frozenset(held)

@@ -56,12 +56,12 @@ class Stop:
 
 @dataclass(frozen=True)
 class Swap:
-    """Serve with other settings in the place of ``run``: that one is stopped, then the new one starts.
+    """Serve with other settings in the place of ``run``: the host has that one end and starts the new one by itself.
 
     ``settings`` ("serve.layout=nested", "serve.engine=sglang", "export.adopt=/drafter") count on top of those that the
     profile was opened with, from now on. What stands against the new launch, but for memory that the old one holds, is
-    found before anything is stopped. ``run`` empty: the one that is at work, if it is one alone. Answer: `Started`.
-    Raises FindingError.
+    found before anything is stopped. ``run`` empty: the one that is at work, if it is one alone beside the new one.
+    Answer: `Started`. Raises FindingError.
     """
 
     settings: tuple[str, ...] = ()

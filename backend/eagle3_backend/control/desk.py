@@ -101,7 +101,9 @@ class Desk:
                 return await asyncio.to_thread(profiles.write, command.path, command.text, command.before)
             if isinstance(command, commands.Inspect) and command.host:
                 return await hosts.inspect(self._config_dir, command.host, command.path)
-            if isinstance(command, commands.Start | commands.Stop | commands.Resume | commands.DeleteArtifact):
+            if isinstance(
+                command, commands.Start | commands.Swap | commands.Stop | commands.Resume | commands.DeleteArtifact
+            ):
                 return await self._act(self._opened(), command)
             return await self._of_campaign(self._opened(), command)
         except LinkLost as problem:
@@ -117,7 +119,7 @@ class Desk:
             ) from problem
 
     async def _act(self, campaign: Campaign, command: commands.Command) -> Any:
-        """Start, stop, resume or delete; once more when the link broke under it: the host takes each only once."""
+        """Start, swap, stop, resume, delete; once more when the link broke under it: the host takes each only once."""
         was_live = campaign.live
         try:
             return await self._of_campaign(campaign, command)

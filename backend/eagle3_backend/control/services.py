@@ -6,6 +6,7 @@ Two of the same parameters are one run, and so one endpoint.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,9 @@ from eagle3_backend.control import acts, forecasts
 from eagle3_backend.control.campaign import Campaign
 from eagle3_backend.control.snapshot import ServiceView, Started
 from eagle3_backend.control.views import state_of
-from eagle3_backend.findings import FindingError, Severity, error
+from eagle3_backend.findings import FindingError, error
 
 STAGE = "serve"
-OF_MEMORY = frozenset({"gpu_memory_taken"})
-"""What stands against a launch only as long as the one that it replaces is there."""
 
 
 async def listed(campaign: Campaign, tunnels: bool) -> dict[str, Any]:
@@ -81,43 +80,54 @@ async def swap(
 ) -> Started:
     """The answer to `Swap`. Raises LinkLost, FindingError.
 
-    The laptop has to stay for it: between the stop and the start nobody on the host knows of the second.
+    One request tells the host of both: it has the old one end and starts the new one, whatever becomes of the laptop.
     """
     await campaign.fresh_survey()
-    old = _replaced(campaign, run)
     before = campaign.profile
     campaign.replan(before.with_settings(list(settings)))
     try:
-        await campaign.fresh_survey()
-        if campaign.plan.stages[STAGE].run == old:
-            raise FindingError(
-                error(
-                    "service_unchanged",
-                    "The new settings are those that the endpoint was started with: there is nothing to swap.",
-                    path=old,
-                    actual=list(settings),
-                    fix="Name what is to change, such as --set serve.layout=nested.",
-                )
-            )
-        found = await acts.judged(campaign, cache_dir, STAGE, accept)
-        against = [each for each in found if each.severity is Severity.ERROR and each.code not in OF_MEMORY]
-        if against:
-            raise FindingError(*against)
+        old = _replaced(campaign, run, settings)
+        planned = state_of(campaign.survey.newest.get(campaign.plan.stages[STAGE].run))
+        if planned is not None and planned.is_active:
+            # Asked for again, or it serves beside the other one already: that one alone has to end.
+            with suppress(FindingError):
+                await acts.stop(campaign, STAGE, old.run)
+        after = {"run": old.run, "attempt": old.attempt, "port": await _port(campaign, old)}
+        return await acts.start(campaign, cache_dir, STAGE, only=False, restart=False, accept=accept, after=after)
     except BaseException:
         campaign.replan(before)
         campaign.look(artifacts=True)
         raise
-    await acts.stop(campaign, STAGE, old)
-    await _end_of(campaign, old)
-    return await acts.start(campaign, cache_dir, STAGE, only=False, restart=False, accept=accept)
 
 
-def _replaced(campaign: Campaign, run: str) -> str:
-    """The run whose place the new one takes. Raises FindingError unless it is told, or one alone."""
-    names = [service.run for service in campaign.services]
-    if run in names or (len(names) == 1 and not run):
-        return run or names[0]
-    raise _no_service(campaign, run)
+def _replaced(campaign: Campaign, run: str, settings: Sequence[str]) -> ServiceView:
+    """The endpoint whose place the planned one takes. Raises FindingError unless it is told, or one alone."""
+    services = campaign.services
+    others = [service for service in services if not service.planned]
+    found = [service for service in services if service.run == run] if run else others or list(services)
+    if len(found) != 1:
+        raise _no_service(campaign, run)
+    if found[0].planned:
+        raise FindingError(
+            error(
+                "service_unchanged",
+                "The new settings are those that the endpoint was started with: there is nothing to swap.",
+                path=found[0].run,
+                actual=list(settings),
+                fix="Name what is to change, such as --set serve.layout=nested.",
+            )
+        )
+    return found[0]
+
+
+async def _port(campaign: Campaign, service: ServiceView) -> int | None:
+    """The host's port of an endpoint that is ready: the next one listens there, too, so that tunnels reach it."""
+    try:
+        return int((await campaign.session.request("endpoint", run=service.run, attempt=service.attempt))["port"])
+    except FindingError as problem:
+        if problem.findings[0].code != "endpoint_absent":
+            raise
+        return None
 
 
 def _no_service(campaign: Campaign, run: str) -> FindingError:
@@ -136,12 +146,3 @@ def _no_service(campaign: Campaign, run: str) -> FindingError:
             fix="Start one: eagle3-tui serve" if not names else "Name one of them by its run.",
         )
     )
-
-
-async def _end_of(campaign: Campaign, run: str) -> None:
-    """Wait until the host says that no attempt of it is at work."""
-    while True:
-        await campaign.next_survey(look=True)
-        state = state_of(campaign.survey.newest.get(run))
-        if state is not None and state.is_ended:
-            return

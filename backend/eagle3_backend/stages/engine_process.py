@@ -48,15 +48,16 @@ class EngineProcess:
 
     ``plan`` is a launch plan (`engines.plan`), ``model`` the target's directory. Entering raises FindingError with
     the first cause when the server fails, or took something else than the plan says (unless that is accepted), and
-    `Stopped` when the stage is asked to leave meanwhile.
+    `Stopped` when the stage is asked to leave meanwhile. ``port`` is the one to listen on if nobody else does.
     """
 
-    def __init__(self, plan: Mapping[str, Any], *, model: str, context: StageContext) -> None:
+    def __init__(self, plan: Mapping[str, Any], *, model: str, context: StageContext, port: int | None = None) -> None:
         self._plan = plan
         self._model = model
         self._context = context
         self.api_key = secrets.token_urlsafe(24)
         self.port = 0
+        self._wanted_port = port
         self.start_seconds = 0.0
         self._weights_bytes = sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))
         self._key_file = context.run_directory / "engine.yaml"
@@ -104,7 +105,8 @@ class EngineProcess:
             raise FindingError(self.log.finding(code))
 
     def _launch(self) -> None:
-        self.port = free_port()
+        wanted, self._wanted_port = self._wanted_port, None
+        self.port = wanted if wanted is not None and port_is_free(wanted) else free_port()
         self.log = ServerLog(self._plan["engine"])
         self.windows = LogWindows(self._plan["expects"].get("depth"))
         self._foreign = None

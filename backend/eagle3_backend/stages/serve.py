@@ -33,7 +33,8 @@ def run(context: StageContext) -> None:
     parameters = context.parameters
     plan = drafted_engine(context)
     facts = json.loads((context.inputs["target"] / "facts.json").read_text(encoding="utf-8"))
-    with EngineProcess(plan, model=facts["model"], context=context) as engine:
+    port = _inherited_port(context, plan["engine"])
+    with EngineProcess(plan, model=facts["model"], context=context, port=port) as engine:
         client = Client(engine.port, engine.api_key, plan["engine"])
         before = client.scrape()
         _require_drafts(before)
@@ -55,6 +56,15 @@ def run(context: StageContext) -> None:
         finally:
             path.unlink(missing_ok=True)
     raise Stopped
+
+
+def _inherited_port(context: StageContext, engine: str) -> int | None:
+    """The port of the endpoint whose place this one takes: tunnels to it go on.
+
+    Not for SGLang, which hung on the port of a server that was killed (sgl-project/sglang#22779).
+    """
+    after = context.spec.get("after") or {}
+    return after.get("port") if engine == "vllm" else None
 
 
 def _require_drafts(scrape: Scrape) -> None:

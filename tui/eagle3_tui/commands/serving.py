@@ -35,7 +35,7 @@ RunOption = Annotated[
 def serve(
     context: typer.Context,
     swap: Annotated[
-        bool, typer.Option("--swap", help="In the place of the endpoint that is at work, which is stopped first.")
+        bool, typer.Option("--swap", help="In the place of the endpoint that is at work, which the host ends.")
     ] = False,
     run_name: Annotated[str, typer.Option("--run", metavar="RUN", help="With --swap: the one to replace.")] = "",
     listed: Annotated[bool, typer.Option("--list", help="Only tell which endpoints are at work.")] = False,

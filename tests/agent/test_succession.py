@@ -1,0 +1,176 @@
+"""One service in the place of another, as the host does it: nobody on a laptop is needed between stop and start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import uuid
+
+import pytest
+
+SERVING = """
+    asked = []
+    signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+    (here / "serving").touch()
+    while not asked: time.sleep(0.02)
+    while (here.parents[3] / "busy").exists(): time.sleep(0.02)
+    sys.exit(75)
+"""
+
+
+@pytest.fixture
+def old(gateway, stages, until):
+    """A service at work."""
+    spec = stages.spec("old", SERVING)
+    gateway.start(spec)
+    until(lambda: serves(stages, spec))
+    return spec
+
+
+def serves(stages, spec):
+    return (stages.directory(spec) / "serving").exists()
+
+
+def instead(stages, old, name="new", code=SERVING, **fields):
+    """A service for the place of the old one."""
+    return stages.spec(name, code, after={"run": old["run"], "attempt": 1}, **fields)
+
+
+def codes(entry):
+    return [finding["code"] for finding in entry["exit"]["findings"]]
+
+
+def test_the_successor_serves_although_the_gateway_is_killed_as_soon_as_the_stop_was_asked(
+    connect, gateway, stages, old, until
+):
+    new, busy = instead(stages, old), stages.workspace / "busy"
+    busy.touch()
+    gateway.start(new)
+    assert (stages.directory(old) / "cancel").exists()
+    gateway.kill()
+    later = connect()
+    entry = later.run(new["run"])
+    assert (entry["state"], entry["remark"]) == ("starting", f"waits for the end of {old['run']}")
+    assert not serves(stages, new)
+    busy.unlink()
+    until(lambda: serves(stages, new))
+    assert later.wait_for(new["run"], "running")["remark"] == ""
+    ended = later.wait_for(old["run"], "stopped")
+    assert ended["exit"]["stopped_by"].endswith(f", for {new['run']}")
+
+
+def test_of_two_swaps_at_once_one_is_carried_out_and_the_other_is_told_so(connect, stages, old, until, refused):
+    answers = {}
+
+    def ask(name):
+        try:
+            answers[name] = connect().start(instead(stages, old, name))
+        except refused as problem:
+            answers[name] = problem
+
+    (stages.workspace / "busy").touch()
+    threads = [threading.Thread(target=ask, args=(name,)) for name in ("b", "c")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (stages.workspace / "busy").unlink()
+    lost = [name for name, answer in answers.items() if isinstance(answer, refused)]
+    assert len(lost) == 1 and answers[lost[0]].code == "swap_under_way"
+    assert answers[lost[0]].finding["actual"]["run"] != f"campaign-serve-{lost[0]}"
+    (won,) = {"b", "c"} - set(lost)
+    until(lambda: (stages.workspace / ".eagle3/runs" / f"campaign-serve-{won}" / "1" / "serving").exists())
+
+
+def test_a_repeated_swap_finds_the_first(gateway, stages, old, until):
+    (stages.workspace / "busy").touch()
+    first, second = gateway.start(instead(stages, old)), gateway.start(instead(stages, old))
+    (stages.workspace / "busy").unlink()
+    assert (first["started"], second["started"], second["attempt"]) == (True, False, first["attempt"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"argv": ["/nowhere/python"]}, "environment_missing"),
+        ({"after": {"run": "campaign-serve-none", "attempt": 1}}, "run_unknown"),
+        ({"after": "old"}, "spec_invalid"),
+    ],
+    ids=["no program", "nobody there", "no spec"],
+)
+def test_a_successor_that_cannot_be_leaves_the_old_one_at_work(gateway, stages, old, refused, fields, code):
+    with pytest.raises(refused) as problem:
+        gateway.start({**instead(stages, old), **fields})
+    assert problem.value.code == code
+    assert gateway.run(old["run"])["state"] == "running"
+    assert not (stages.directory(old) / "cancel").exists()
+
+
+def test_the_old_one_serves_on_when_what_the_successor_stands_on_fails(gateway, stages, old):
+    before = stages.spec("export", "sys.exit(1)", stage="export")
+    gateway.start({**before, "then": [instead(stages, old)]})
+    gateway.wait_for(before["run"], "failed")
+    assert gateway.run(old["run"])["state"] == "running"
+
+
+def test_the_successor_of_a_chain_asks_only_when_its_turn_has_come(gateway, stages, old, until):
+    before, new = stages.spec("export", "finish()", stage="export"), instead(stages, old)
+    gateway.start({**before, "then": [new]})
+    until(lambda: serves(stages, new))
+    gateway.wait_for(old["run"], "stopped")
+
+
+def test_a_successor_that_is_stopped_never_begins_and_its_own_successor_does(gateway, stages, old, until):
+    (stages.workspace / "busy").touch()
+    second = instead(stages, old)
+    gateway.start(second)
+    third = instead(stages, second, "third")
+    gateway.start(third)
+    assert gateway.run(second["run"])["state"] == "stopping"
+    (stages.workspace / "busy").unlink()
+    until(lambda: serves(stages, third))
+    assert gateway.wait_for(second["run"], "stopped")["remark"] == "left before it began"
+    assert not serves(stages, second)
+
+
+def test_a_successor_that_is_killed_waits_for_nobody(gateway, stages, old):
+    (stages.workspace / "busy").touch()
+    new = instead(stages, old)
+    gateway.start(new)
+    gateway.request("stop", run=new["run"], attempt=1, kill=True)
+    assert gateway.wait_for(new["run"], "stopped")["remark"] == "left before it began"
+    assert gateway.run(old["run"])["state"] == "stopping"
+    (stages.workspace / "busy").unlink()
+
+
+def test_the_gpus_of_the_old_one_are_taken_when_it_has_left_them(gateway, stages, until):
+    gpus = [f"GPU-{uuid.uuid4()}"]
+    old = stages.spec("old", SERVING, gpus=gpus)
+    gateway.start(old)
+    until(lambda: serves(stages, old))
+    new = instead(stages, old, gpus=gpus)
+    gateway.start(new)
+    until(lambda: serves(stages, new))
+
+
+def test_a_gpu_that_somebody_else_took_meanwhile_is_told_in_the_outcome(gateway, stages, old, until):
+    gpus = [f"GPU-{uuid.uuid4()}"]
+    (stages.workspace / "busy").touch()
+    new, other = instead(stages, old, gpus=gpus), stages.spec("other", SERVING, gpus=gpus)
+    gateway.start(new)
+    gateway.start(other)
+    (stages.workspace / "busy").unlink()
+    assert codes(gateway.wait_for(new["run"], "failed")) == ["gpu_in_use"]
+
+
+def test_what_a_killed_supervisor_left_is_ended_for_the_successor(gateway, stages, old, until):
+    record = json.loads((stages.directory(old) / "supervisor.json").read_text())
+    os.kill(record["supervisor"]["pid"], signal.SIGKILL)
+    until(lambda: gateway.run(old["run"])["state"] == "unknown")
+    (stages.directory(old) / "heartbeat").write_text("0 0")  # its last one is long ago
+    new = instead(stages, old)
+    gateway.start(new)
+    until(lambda: serves(stages, new))
+    assert stages.alive(old) == []

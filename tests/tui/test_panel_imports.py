@@ -22,6 +22,18 @@ def test_the_panel_starts_without_engines_ssh_or_database(code: str) -> None:
     assert heavy & loaded == set()
 
 
+def test_a_bare_start_reads_its_options_without_commands_and_validation() -> None:
+    started = (
+        "import atexit, sys; atexit.register(lambda: print('\\n'.join(sys.modules)))\n"
+        "sys.argv = ['eagle3-tui', '--keys']\n"
+        "from eagle3_tui.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", started], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "eagle3_tui.keymap" in loaded
+    assert {"pydantic", "eagle3_tui.commands.look", "eagle3_tui.commands.runs"} & loaded == set()
+
+
 def test_the_key_table_needs_no_textual() -> None:
     assert "textual" not in modules_after("import eagle3_tui.keymap")
 

@@ -1,6 +1,6 @@
 """`eagle3-tui`: bare it is the panel; subcommands are the same use cases without it.
 
-Importing this loads neither Textual nor asyncssh nor pydantic: each command imports what it needs when it runs.
+Importing this loads neither Textual nor asyncssh nor pydantic; the code of a command comes when it is asked for.
 """
 
 from __future__ import annotations
@@ -13,28 +13,14 @@ from typing import Annotated
 import typer
 
 from eagle3_backend.findings import FindingError, error
-from eagle3_tui.commands import (
-    artifacts,
-    chat,
-    check,
-    convert,
-    diagnosing,
-    diff,
-    hosts,
-    inspect,
-    look,
-    running,
-    runs,
-    serving,
-    settings,
-    trace,
-)
 from eagle3_tui.commands.campaign import DEFAULT_PROFILE, Choice, NoInputOption, SettingsOption, choose, opened
 from eagle3_tui.commands.output import command
+from eagle3_tui.commands.table import Commands
 from eagle3_tui.places import find_profile, user_settings
 
 app = typer.Typer(
     name="eagle3-tui",
+    cls=Commands,
     help="Control panel of an EAGLE-3 campaign: from a target model to a served drafter with measured acceptance.",
     epilog="Exit codes: 0 ok, 1 refused or a finding of severity error, 2 usage, 3 host unreachable, "
     "4 authentication or host key, 5 conflict, 6 a stage ended badly, 130 interrupted.",
@@ -87,6 +73,8 @@ def demo(context: typer.Context) -> None:
         if on_terminal:
             show_panel(choice, autostart="bench")
         else:
+            from eagle3_tui.commands import runs
+
             with opened(choice, output) as control:
                 runs.run_through(control, "bench", output)
 
@@ -136,26 +124,6 @@ def _has_screen() -> bool:
     """Whether there is something to draw on. Textual reads keys from standard input and draws on standard error."""
     dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")
     return sys.stdin.isatty() and sys.stderr.isatty() and not dumb
-
-
-_ACTS = (runs.run, runs.attach, runs.stop, runs.resume, trace.trace)
-_LOOKS = (look.status, look.logs, look.metrics, look.doctor)
-_SERVING = (serving.serve, serving.endpoint, chat.chat)
-_DRAFTERS = (
-    check.check,
-    running.bench,
-    diagnosing.diagnose,
-    check.engines,
-    diff.diff,
-    convert.convert,
-    inspect.inspect,
-)
-for function in (*_ACTS, *_LOOKS, *_SERVING, *_DRAFTERS):
-    app.command()(function)
-app.add_typer(hosts.app, name="hosts")
-app.add_typer(artifacts.app, name="artifacts")
-app.add_typer(settings.profiles, name="profiles")
-app.add_typer(settings.config, name="config")
 
 
 def main() -> None:

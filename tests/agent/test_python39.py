@@ -41,6 +41,8 @@ def test_a_chain_runs_is_followed_and_stopped_under_python_3_9(connect, stages, 
     until(lambda: gateway.read_all(waiting["run"], 1, "output.log") == b"up\n")
     gateway.request("follow", sub=1, run=waiting["run"], attempt=1, file="journal.jsonl")
     assert until(lambda: gateway.pushes.get(1))
+    held = [lock for lock in gateway.request("locks")["locks"] if lock["run"] == waiting["run"]]
+    assert [lock["thing"] for lock in held] == [waiting["output"]] and held[0]["processes"]
     gateway.request("stop", run=waiting["run"], attempt=1)
     gateway.wait_for(waiting["run"], "stopped")
     assert gateway.run(made["run"])["state"] == "done"

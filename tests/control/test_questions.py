@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import tomllib
+from types import SimpleNamespace
 
 import pytest
 
+from eagle3_backend.agent import locks
+from eagle3_backend.control import inspecting
 from eagle3_backend.control.commands import (
     AddHost,
     Artifact,
     Attempts,
     Await,
     FindLogTime,
+    Locks,
     Metrics,
     Orphans,
     Processes,
     ReadLog,
     Start,
 )
-from eagle3_backend.findings import FindingError
+from eagle3_backend.findings import FindingError, error
 
 
 @pytest.fixture
@@ -98,6 +104,34 @@ def test_processes_and_orphans_are_told(trained):
     processes = campaign.ask(control, Processes())["processes"]
     assert processes and {"pid", "user", "command", "cpu_percent", "memory", "gpus", "run"} <= processes[0].keys()
     assert campaign.ask(control, Orphans()) == {"orphans": []}
+
+
+def test_held_locks_are_told_with_thing_and_holder(trained):
+    campaign, control = trained
+    name = locks.name_of("artifact", f"{campaign.root}/w/somewhere")
+    held = locks.take([name], "a-run")
+    (told,) = [lock for lock in campaign.ask(control, Locks())["locks"] if lock["thing"] == name[1]]
+    assert (told["kind"], told["run"], told["orphaned"]) == ("artifact", "a-run", False)
+    assert [process["pid"] for process in told["processes"]] == [os.getpid()]
+    locks.release(held)
+    assert name[1] not in {lock["thing"] for lock in campaign.ask(control, Locks())["locks"]}
+
+
+@pytest.mark.parametrize("code", ["operation_unknown", "local_directory_unsafe"])
+def test_an_agent_that_knows_no_locks_says_so_and_other_refusals_stay(code):
+    class Session:
+        name = "box"
+
+        async def request(self, op):
+            raise FindingError(error(code, "n"))
+
+    asked = inspecting.locks(SimpleNamespace(session=Session()))
+    if code == "operation_unknown":
+        answer = asyncio.run(asked)
+        assert (answer["locks"], answer["problem"]["code"]) == ([], "locks_unreadable")
+    else:
+        with pytest.raises(FindingError):
+            asyncio.run(asked)
 
 
 def test_another_host_gets_a_copy_of_the_profile(campaign, tmp_path):

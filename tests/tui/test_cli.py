@@ -412,6 +412,20 @@ def test_hosts_are_listed_with_their_workspaces_and_then_what_ssh_knows(call):
     assert second.startswith("spare") and "~/.ssh/config" in second
 
 
+def test_held_locks_are_listed_with_thing_run_user_time_and_processes(call):
+    lock = {"kind": "gpu", "thing": "GPU-\x1b[31m1", "run": "r", "user": "ana", "since": 5.0, "seconds": 3725.0,
+            "orphaned": True, "processes": [{"pid": 7, "command": "c"}]}  # fmt: skip
+    unseen = {**lock, "thing": "", "run": None, "user": None, "seconds": None, "orphaned": False, "processes": []}
+    told = {"locks": [lock, unseen], "problem": warning("locks_partly_seen", "Not all.").to_json()}
+    result = call("hosts", "locks", "--json", answers={ask.Locks: told})
+    assert json.loads(result.stdout) == told and "locks_partly_seen" in result.stderr
+    first, second = call("hosts", "locks", answers={ask.Locks: told}).stdout.splitlines()
+    assert first.split() == ["gpu", *first.split()[1:]] and "r  ana  01:02:05  alive: 7  no supervisor" in first
+    assert "\x1b" not in first and "not told" in second and "no process seen" in second
+    nothing = call("hosts", "locks", answers={ask.Locks: {"locks": [], "problem": None}})
+    assert (nothing.exit_code, nothing.stdout) == (0, "No lock is held.\n")
+
+
 def test_another_fingerprint_than_the_given_one_is_refused(call, box):
     answers = {ask.Open: [FindingError(UNKNOWN_KEY)]}
     result = call("--profile", box, "hosts", "add", "box", "--fingerprint", "SHA256:other", answers=answers)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from textual.events import Mount
 
-from eagle3_backend.control.commands import AddHost, Doctor, EndOrphan, Open, Processes
+from eagle3_backend.control.commands import AddHost, Doctor, EndOrphan, Locks, Open, Processes
 from eagle3_backend.control.snapshot import Event
-from eagle3_backend.findings import FindingError, error
+from eagle3_backend.findings import FindingError, error, warning
 from eagle3_tui.mock import MockSource
 from eagle3_tui.screens.dashboard import Dashboard
 from eagle3_tui.screens.tables import TableScreen
@@ -68,6 +68,84 @@ async def test_the_machine_shows_what_gpus_and_processor_did_lately(show) -> Non
         }
         assert all("█" in rows[name][60:] for name in ("0", "cpu", "memory")), rows
         assert "█" not in rows["1"][60:]
+
+
+class Locked(MockSource):
+    """Locks as ``answer`` has them; an exception refuses them."""
+
+    def __init__(self, answer, scene: str = "train") -> None:
+        super().__init__(scene)
+        self.answer = answer
+
+    def _act(self, command):
+        if not isinstance(command, Locks):
+            return super()._act(command)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return {"problem": None, **self.answer}
+
+
+def lock(thing: str, kind: str = "gpu", run: str | None = "theirs", pids: tuple[int, ...] = (77,), **more):
+    holders = [{"pid": pid, "command": f"work {pid}"} for pid in pids]
+    return {"kind": kind, "thing": thing, "run": run, "user": "ana", "since": 1_764_415_324.0, "seconds": 75.0,
+            "orphaned": False, "processes": holders, **more}  # fmt: skip
+
+
+async def test_the_machine_tells_who_holds_its_locks_in_80x24(show) -> None:
+    async with show("train", (80, 24)) as panel:
+        await visit(panel, "m")
+        await panel.press("home")
+        row = next(line for line in panel.lines() if " lock " in line)
+        assert " ana " in row and " 0-5 " in row and "qwen3-8b-train-51c0" in row
+        told = panel.text()
+        assert "GPU 0-5, output train/51c0d2e4; alive: 41188, 41200" in told
+        assert "run qwen3-8b-train-51c0, ana, since 11-29 11:22:04 (02:40:07)" in told
+        await panel.press("enter", "pagedown")
+        assert "output  /data/eagle3/qwen3-8b/train/51c0d2e4" in panel.text()
+
+
+async def test_orphans_tell_the_locks_that_what_is_left_holds_in_80x24(show) -> None:
+    async with show("failed", (80, 24)) as panel:
+        await visit(panel, "o")
+        assert "Orphans · 1 attempt · 1 run holds locks" in panel.text()
+        row = next(line for line in panel.lines() if " lock " in line)
+        assert "qwen3-8b-train-51c0" in row and "2 alive" in row and "GPU 0-5, output train/51c0d2e4" in row
+        await panel.press("down")
+        assert "alive: 41233, 41290, no supervisor" in panel.text()
+        before = len(panel.source.commands)
+        await panel.press("X")
+        assert EndOrphan("qwen3-8b-train-51c0", 1) not in panel.source.commands[before:]
+    async with show("train", (80, 24)) as panel:
+        await visit(panel, "o")
+        assert "none: all is supervised" in panel.text() and "2 alive" in panel.text()
+
+
+async def test_locks_of_unknown_things_and_holders_are_told_as_what_is_known(show) -> None:
+    locks = [
+        lock("GPU-0"), lock("GPU-2"), lock("GPU-3"), lock("GPU-3f2a9c1e-77", pids=()),
+        lock("", "artifact", None, user=None, since=None, seconds=None), lock("/w/runs/r/1", "stop", "ours", (5,)),
+    ]  # fmt: skip
+    async with show(source=Locked({"locks": locks}), size=(200, 60)) as panel:
+        await visit(panel, "m")
+        told = panel.text()
+        assert "GPU 0,2-3, for 00:01:15, 1 alive" in told and "GPU-3f2a9c1e, for 00:01:15, no process seen" in told
+        assert "output that its file does not name, for -, 1 alive" in told and "stop of r/1" in told
+        await panel.press("slash", *"no process seen", "enter")
+        await panel.press("home")
+        assert "held, by no process that can be seen from here" in panel.text()
+
+
+async def test_what_is_not_told_of_locks_is_said_beside_the_rows(show) -> None:
+    partly = warning("locks_partly_seen", "Locks that processes outside of this container hold are not seen.")
+    for answer, words in (
+        ({"locks": [], "problem": partly.to_json()}, partly.message),
+        (FindingError(error("odd", "It did not work.")), "It did not work."),
+    ):
+        for key in ("m", "o"):
+            async with show(source=Locked(answer), size=(80, 24)) as panel:
+                await visit(panel, key)
+                assert f"locks: {words}"[:70] in panel.text()
+                assert key == "o" or "41200" in panel.text()
 
 
 async def test_processes_are_asked_for_again_while_they_are_seen(show) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eagle3_backend.control.commands import Artifact, Attempts, Doctor, Hosts, Orphans, Processes
+from eagle3_backend.control.commands import Artifact, Attempts, Doctor, Hosts, Locks, Orphans, Processes
 from eagle3_backend.control.snapshot import Event
 from eagle3_backend.findings import error
 from eagle3_tui.mock import MockSource
@@ -42,6 +42,11 @@ class Named(MockSource):
         if isinstance(command, Orphans):
             return {"orphans": [{"stage": text, "run": text, "attempt": 1, "campaign": text, "remark": text,
                                  "processes": [{"pid": 7, "command": text}]}]}  # fmt: skip
+        if isinstance(command, Locks):
+            holder = {"pid": 7, "command": text}
+            return {"locks": [{"kind": kind, "thing": text, "run": text, "user": text, "since": 1.0, "seconds": 1.0,
+                               "orphaned": True, "processes": [holder]} for kind in ("gpu", text, "artifact")],
+                    "problem": error("nasty", text).to_json()}  # fmt: skip
         if isinstance(command, Hosts):
             return {"hosts": [{"name": text + "1", "address": text, "workspaces": [text], "seen": text}],
                     "candidates": [text + "2"]}  # fmt: skip

@@ -13,6 +13,7 @@ from eagle3_backend.control.commands import (
     Doctor,
     Forecast,
     Hosts,
+    Locks,
     Orphans,
     Processes,
     Shell,
@@ -21,7 +22,7 @@ from eagle3_backend.findings import FindingError, error
 from eagle3_tui.mockfleet import NAMES
 
 GIB = 2**30
-ASKED = (AddHost, Artifact, Artifacts, DeleteArtifact, Doctor, Forecast, Hosts, Orphans, Processes, Shell)
+ASKED = (AddHost, Artifact, Artifacts, DeleteArtifact, Doctor, Forecast, Hosts, Locks, Orphans, Processes, Shell)
 
 
 def answer(command: Command, scene: str) -> Any:
@@ -36,6 +37,8 @@ def answer(command: Command, scene: str) -> Any:
         return _forecast(scene)
     if isinstance(command, Processes):
         return {"processes": _processes()}
+    if isinstance(command, Locks):
+        return {"locks": _locks(scene), "problem": None}
     if isinstance(command, Orphans):
         return {"orphans": [_ORPHAN] if scene == "failed" else []}
     if isinstance(command, AddHost):
@@ -58,6 +61,24 @@ _ORPHAN = {
     "processes": [{"pid": 41233, "command": "python -m eagle3_backend.stages train"},
                   {"pid": 41290, "command": "python -m torch._inductor.compile_worker"}],
 }  # fmt: skip
+
+
+def _locks(scene: str) -> list[dict[str, Any]]:
+    """One run holds its output and six GPUs; in the failed scene what is left of it does, without a supervisor."""
+    if scene not in ("train", "failed"):
+        return []
+    left = scene == "failed"
+    held = [("artifact", "/data/eagle3/qwen3-8b/train/51c0d2e4"), *(("gpu", f"GPU-{index}") for index in range(6))]
+    holders = _ORPHAN["processes"] if left else [
+        {"pid": 41188, "command": "python -m eagle3_backend.agent.supervisor"},
+        {"pid": 41200, "command": "python -m eagle3_backend.stages train --rank 0"},
+    ]  # fmt: skip
+    return [
+        {"kind": kind, "thing": thing, "run": "qwen3-8b-train-51c0", "user": "ana", "since": 1_764_415_324.0,
+         "seconds": 9607.0, "orphaned": left, "processes": holders}
+        for kind, thing in held
+    ]  # fmt: skip
+
 
 _SECONDS = {"train": 6000.0, "evaluate": 260.0, "export": 40.0, "bench": 720.0}
 _FIRST_SECONDS = {"setup": 240.0, "target": 30.0, "prompts": 1.0, "generate": 300.0, "extract": 5.0, "vocab": 2.0,

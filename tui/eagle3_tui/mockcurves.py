@@ -100,6 +100,7 @@ def machine_at(elapsed: float, cpu_only: bool) -> Machine:
             index, "NVIDIA H200", 96.0 + (index * 7 + int(elapsed)) % 4 if index < 6 else 2.0 * (7 - index),
             (71 if index < 6 else 11 * (7 - index)) * GIB, 141 * GIB, 66.0 + index % 3 * 2 if index < 6 else 37.0,
             650.0 + 6 * sway + index if index < 6 else 80.0 + index,
+            uuid=f"GPU-{index}",
         )
         for index in range(0 if cpu_only else 8)
     )  # fmt: skip

@@ -30,7 +30,7 @@ def take(names: Sequence[Tuple[str, str]], run: str) -> List[int]:
     held: List[int] = []
     try:
         for name, thing in names:
-            held.append(_take_one(name, thing, {"run": run, "user": _user(), "since": time.time()}))
+            held.append(_take_one(name, thing, {"thing": thing, "run": run, "user": _user(), "since": time.time()}))
     except BaseException:
         release(held)
         raise

@@ -51,6 +51,7 @@ class Operations:
             "read": self._read,
             "telemetry": lambda request: self.sample(),
             "processes": self._processes,
+            "locks": self._locks,
             "probe": self._probe,
             "inspect": self._inspect,
             "engine_options": self._engine_options,
@@ -189,6 +190,16 @@ class Operations:
             if self._usage is None:
                 self._usage = Usage(self._workspace.runs)
             return {"processes": self._usage.sample()}
+
+    def _locks(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The held locks of this user, as `held_locks` tells them, and whether what holds them lost its supervisor."""
+        from eagle3_backend.agent import held_locks
+
+        found, problem = held_locks.held()
+        orphans = {process.pid for description in self._runs.read() for process in description.orphans}
+        for lock in found:
+            lock["orphaned"] = any(process["pid"] in orphans for process in lock["processes"])
+        return {"locks": found, "problem": problem.to_json() if problem else None}
 
     def _probe(self, request: Dict[str, Any]) -> Dict[str, Any]:
         from eagle3_backend.agent import probes

@@ -189,6 +189,8 @@ class Desk:
                 return await inspecting.results(campaign, stage)
             case commands.Processes():
                 return await campaign.session.request("processes")
+            case commands.Locks():
+                return await inspecting.locks(campaign)
             case commands.Orphans():
                 return await inspecting.orphans(campaign)
             case commands.EndOrphan(run, attempt):

@@ -8,7 +8,7 @@ from typing import Any
 
 from eagle3_backend.control.acts import view_of
 from eagle3_backend.control.campaign import Campaign
-from eagle3_backend.findings import FindingError, error
+from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.pipeline.stages import STAGES
 
 LARGEST = 512 * 1024
@@ -91,3 +91,14 @@ async def orphans(campaign: Campaign) -> dict[str, Any]:
                 listed = finding.get("actual")
                 found.append({**entry, "processes": listed if isinstance(listed, list) else []})
     return {"orphans": found}
+
+
+async def locks(campaign: Campaign) -> dict[str, Any]:
+    """The answer to `Locks`. Raises LinkLost, FindingError."""
+    try:
+        return await campaign.session.request("locks")
+    except FindingError as problem:
+        if problem.findings[0].code != "operation_unknown":
+            raise
+    message = "The agent on this host is older than this program: it does not tell who holds which lock."
+    return {"locks": [], "problem": warning("locks_unreadable", message, path=campaign.session.name).to_json()}

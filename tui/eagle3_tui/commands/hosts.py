@@ -1,29 +1,31 @@
-"""Commands about hosts: which are known, and whose key is trusted."""
+"""Commands about hosts: which are known, whose key is trusted, and who holds locks there."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
-from eagle3_backend.findings import FindingError, error
+from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_tui.commands.campaign import (
     DEFAULT_PROFILE,
     Choice,
     JsonOption,
     NoInputOption,
     ProfileOption,
+    at_work,
     choose,
     facade,
     open_campaign,
 )
-from eagle3_tui.commands.output import clean, command
+from eagle3_tui.commands.output import clean, command, duration
 from eagle3_tui.places import find_profile, profiles_by_name
 
-app = typer.Typer(help="Known hosts and their keys.", no_args_is_help=True)
+app = typer.Typer(help="Known hosts, their keys and their locks.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The host's address, as the profile has it.")]
 FingerprintOption = Annotated[
@@ -70,6 +72,33 @@ _REACH = {
 }
 for _name, _help in _REACH.items():
     app.command(_name, help=_help)(reach)
+
+
+@app.command()
+def locks(
+    context: typer.Context,
+    profile: ProfileOption = None,
+    no_input: NoInputOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """The locks that our user holds on the profile's host: what is locked, by which run and by which processes."""
+    from eagle3_backend.control.commands import Locks
+
+    with at_work(context, profile, None, no_input, as_json=as_json) as (control, output):
+        answer = control.submit(Locks()).result()
+        if answer["problem"] is not None:
+            output.findings([Finding.from_json(answer["problem"])])
+        # With a problem an empty list says nothing of what is held.
+        empty = "" if answer["problem"] else "No lock is held."
+        output.give(answer, "\n".join(map(_lock_line, answer["locks"])) or empty)
+
+
+def _lock_line(lock: Mapping[str, Any]) -> str:
+    held = duration(lock["seconds"]) if lock["seconds"] is not None else "-"
+    pids = ", ".join(str(process["pid"]) for process in lock["processes"])
+    living = f"alive: {pids}" if pids else "no process seen"
+    words = (f"{lock['kind']:<9}", lock["thing"] or "not told", lock["run"] or "-", lock["user"] or "-", held, living)
+    return clean("  ".join(words) + ("  no supervisor" if lock["orphaned"] else ""))
 
 
 @app.command()

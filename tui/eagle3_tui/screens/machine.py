@@ -1,4 +1,4 @@
-"""The host's GPUs and processor with the last minutes of each, and whose processes use them."""
+"""The host's GPUs and processor with the last minutes of each, who holds locks, and whose processes use them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from rich.text import Text
 
 from eagle3_backend.control.commands import Command, Processes
 from eagle3_tui.drawing import Point, spark
-from eagle3_tui.screens.tables import TableScreen
+from eagle3_tui.lockfacts import Holding, numbers
+from eagle3_tui.screens.locked import LockedScreen
 from eagle3_tui.text import clean, number, percent, size
 from eagle3_tui.theme import Look
 from eagle3_tui.widgets.facts import pairs_lines, wrapped
@@ -21,7 +22,7 @@ HEAT_POINTS = 300
 GAUGE = 60
 
 
-class MachineScreen(TableScreen):
+class MachineScreen(LockedScreen):
     EVERY = 3.0
 
     def __init__(self, stage: str = "") -> None:
@@ -36,7 +37,8 @@ class MachineScreen(TableScreen):
 
     def table(self) -> Table:
         look, host = self.panel.look, self.panel.picture.host
-        rows = []
+        held = [_lock_row(one) for one in self.holdings()]
+        rows = list(held)
         for entry in self._processes:
             gpus = ",".join(map(str, entry["gpus"]))
             run = f"{entry['run']} attempt {entry['attempt']}" if entry["run"] else "other"
@@ -53,9 +55,11 @@ class MachineScreen(TableScreen):
         width = self.app.size.width - 2
         title = look.joined([host_title(host, look, width).plain, age_words(host, self.panel.monotonic())])
         heads = ("pid", "user", "gpu", "cpu", "memory", "run", "command")
-        return Table(title, heads, tuple(rows), self.waiting("no process is told of"), tuple(self._notes(look, width)))
+        empty = self.waiting("no process is told of")
+        more = self.lock_notes(width, empty if held and not self._processes else "")
+        return Table(title, heads, tuple(rows), empty, (*self._gauges(look, width), *more, Text("")))
 
-    def _notes(self, look: Look, width: int) -> list[Text]:
+    def _gauges(self, look: Look, width: int) -> list[Text]:
         """Gauges, each with what it was: as many rows as leave half of a small screen to the processes."""
         picture = self.panel.picture
         machine, gauges = picture.host.machine, picture.gauges
@@ -71,13 +75,13 @@ class MachineScreen(TableScreen):
         most = max(3, self.app.size.height // 2 - 3)
         if len(rows) > most:
             rows = [*rows[: most - 3], *rows[-3:]]
-        return [*rows, Text("")]
+        return rows
 
     def detail(self, key: str, width: int) -> list[Text]:
         look = self.panel.look
         entry = next((entry for entry in self._processes if str(entry["pid"]) == key), None)
         if entry is None:
-            return []
+            return self.lock_detail(key, width)
         pairs = [
             ("owner", clean(entry["user"], 60)),
             ("run", f"{clean(entry['run'], 120)}, attempt {entry['attempt']}" if entry["run"] else "none of ours"),
@@ -85,6 +89,19 @@ class MachineScreen(TableScreen):
             ("cores", number(entry["cpu_percent"] / 100)),
         ]
         return [*wrapped(look, clean(entry["command"], 2000), width), *pairs_lines(pairs, look, width)]
+
+
+def _lock_row(one: Holding) -> Row:
+    cells = (
+        ("lock", "accent"),
+        (one.user, "text"),
+        (numbers(one.gpus) or "-", "active" if one.gpus else "dim"),
+        ("-", "dim"),
+        ("-", "dim"),
+        (one.run, "warn" if one.orphaned else "good"),
+        (f"{one.what}, for {one.held}, {one.alive}", "warn" if one.orphaned else "text"),
+    )
+    return Row(one.key, cells)
 
 
 def _with_heat(line: Text, points: tuple[Point, ...], most: float, look: Look, width: int) -> Text:

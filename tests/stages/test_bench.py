@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from eagle3_backend.engines import startup
 from eagle3_backend.pipeline.artifacts import read_manifest
 from eagle3_backend.pipeline.stages import STAGES
 
@@ -126,6 +127,10 @@ class Campaign:
         run_directory = self.directory / "runs" / stage / str(len(self.started) + 1)
         run_directory.mkdir(parents=True)
         (run_directory / "spec.json").write_text(json.dumps(spec))
+        now = time.monotonic()
+        claim = {"asked": now - 2.0, "monotonic": now - 1.5, "wall": time.time()}
+        (run_directory / "claim").write_text(json.dumps(claim))
+        (run_directory / "supervisor.json").write_text(json.dumps({"began": now}))
         with open(run_directory / "output.log", "wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "eagle3_backend.stages", str(run_directory)], stdout=log, stderr=log
@@ -459,6 +464,17 @@ def test_serve_gives_its_endpoint_to_the_owner_alone_and_takes_it_back(campaign:
     assert living(serve.engine_pids()) == []
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", found["port"]), timeout=5)
+
+
+def test_a_service_tells_how_long_it_took_from_the_word_to_drafted_tokens(campaign: Campaign) -> None:
+    serve = campaign.start("serve")
+    serve.wait_for((serve.directory / "endpoint.json").exists)
+    (line,) = serve.lines("launch")
+    told = startup.read(line)
+    assert json.loads((serve.directory / "endpoint.json").read_text())["launch"] == told
+    assert (told["request"], told["supervisor"], told["waited"]) == (0.5, 1.5, 0.0)
+    assert min(told.values()) >= 0.0
+    assert told["total"] == pytest.approx(told["engine"] + told["overhead"], abs=0.05)
 
 
 def test_the_key_of_an_endpoint_stands_in_no_other_file(campaign: Campaign) -> None:

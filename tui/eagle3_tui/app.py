@@ -307,7 +307,10 @@ class Panel(Leaving, inherit_bindings=False):
 
         def go_on(accepted: tuple[str, ...] | None) -> None:
             if accepted:
-                self.ask(replace(command, accept=(*command.accept, *accepted)), "accepted " + ", ".join(accepted))
+                again = replace(command, accept=(*command.accept, *accepted))
+                if isinstance(again, Start | Swap):
+                    again = replace(again, asked=self.monotonic())
+                self.ask(again, "accepted " + ", ".join(accepted))
 
         self.push_screen(RefusedDialog(problem.findings), go_on)
 

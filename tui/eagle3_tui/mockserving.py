@@ -82,7 +82,9 @@ def running(view: StageView) -> StageView:
     metrics = {"acceptance_length": 2.31, "drafts": 3120.0, "accepted": 4087.0, "tokens_per_second": 412.0,
                "requests_running": 3.0, "requests_waiting": 0.0, "log_length": 2.29, "log_windows": 70.0,
                "log_agrees": 1.0, **shares}  # fmt: skip
-    return replace(view, metrics=metrics, elapsed=723.0, heartbeat_age=1.0, fresh=False, remark="")
+    launch = {"asked_at": 0.0, "total": 48.3, "engine": 46.2, "waited": 0.0, "overhead": 2.1, "request": 0.5,
+              "supervisor": 0.3, "stage": 0.4, "answer": 0.9}  # fmt: skip
+    return replace(view, metrics=metrics, launch=launch, elapsed=723.0, heartbeat_age=1.0, fresh=False, remark="")
 
 
 def events(now: float) -> tuple[Event, ...]:

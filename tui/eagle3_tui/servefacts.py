@@ -11,6 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from eagle3_backend.control.snapshot import Event, StageView
+from eagle3_backend.engines import startup
 from eagle3_backend.engines.launch import with_drafter
 from eagle3_backend.engines.plan import MANAGED, explained, of_operator, shell_line
 from eagle3_backend.findings import Finding
@@ -170,6 +171,17 @@ def traffic_lines(view: StageView | None, look: Look, width: int) -> list[Text]:
     told = f"{number(metrics['tokens_per_second'])} tokens/s, {number(metrics.get('requests_running'))} requests "
     told += f"running, {number(metrics.get('requests_waiting'))} waiting"
     return wrapped(look, told, width)
+
+
+def start_lines(view: StageView | None, look: Look, width: int) -> list[Text]:
+    """How long the start took, from the key to drafted tokens, and what that is made of which is not the engine's."""
+    launch = view.launch if view is not None else {}
+    if not launch:
+        return []
+    parts = ", ".join(f"{name} {launch[name]:.1f}" for name in startup.PARTS)
+    told = startup.words(launch)
+    lines = wrapped(look, f"{told[0].upper()}{told[1:]}.", width)
+    return [*lines, *wrapped(look, f"Everything else, in seconds: {parts}.", width, "dim")]
 
 
 def address_lines(

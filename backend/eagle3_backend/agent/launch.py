@@ -34,14 +34,17 @@ def start(
     secrets: Optional[Mapping[str, str]] = None,
     restart: bool = False,
     attempt: Optional[int] = None,
+    asked_ago: float = 0.0,
 ) -> Dict[str, Any]:
     """Start ``spec`` as its next (or the given) attempt, unless it is at work or was started by this request already.
 
     A spec whose artifact is fresh is skipped for the next of its chain, unless ``restart`` sets the artifact aside.
     With ``after`` in it, an attempt, it takes that one's place: see `succession`.
-    ``secrets`` go into the child's environment and nowhere else. Returns {run, attempt, started, state}.
+    ``secrets`` go into the child's environment and nowhere else; the claim says that this was wanted ``asked_ago``
+    seconds before, by the asker's own clock. Returns {run, attempt, started, state}.
     Raises FindingError.
     """
+    asked = time.monotonic() - max(0.0, asked_ago)
     _check(workspace, spec)
     _need_psutil()
     for entry in (spec, *(spec.get("then") or ())):
@@ -78,7 +81,7 @@ def start(
             return there
         if restart:
             _set_aside(Path(spec["output"]))
-        number = _claim(workspace, run, attempt, request, by)
+        number = _claim(workspace, run, attempt, request, by, asked)
         return _hand_over(workspace, spec, number, descriptors, secrets or {})
     finally:
         locks.release(descriptors)
@@ -180,12 +183,12 @@ def _set_aside(output: Path) -> None:
         output.rename(output.with_name(f"{output.name}.old-{time.strftime('%Y%m%dT%H%M%S')}-{time.time_ns() % 10**6}"))
 
 
-def _claim(workspace: Workspace, run: str, attempt: Optional[int], request: str, by: str) -> int:
+def _claim(workspace: Workspace, run: str, attempt: Optional[int], request: str, by: str, asked: float) -> int:
     """Make the run directory and its ``claim``, which only one can; the attempt's number."""
     numbers = workspace.attempts(run)
     number = attempt or (numbers[-1] + 1 if numbers else 1)
     claim = {"request": request, "by": by, "host": this_host().to_json(), "wall": time.time()}
-    text = json.dumps({**claim, "monotonic": time.monotonic()}).encode()
+    text = json.dumps({**claim, "monotonic": time.monotonic(), "asked": asked}).encode()
     while True:
         directory = workspace.attempt(run, number)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

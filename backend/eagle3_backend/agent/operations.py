@@ -144,6 +144,7 @@ class Operations:
             secrets=field(request, "secrets", dict, {}),
             restart=field(request, "restart", bool, False),
             attempt=field(request, "attempt", int, None),
+            asked_ago=field(request, "asked_ago", float, 0.0),
         )
 
     def _stop(self, request: Dict[str, Any]) -> Dict[str, Any]:

@@ -51,6 +51,7 @@ class Supervisor:
         self._started, self._mono = time.time(), time.monotonic()
         self._oom = cgroup.oom_kills()
         self._memory: Optional[GpuMemory] = None
+        self._began: Optional[float] = None
         self._heartbeat = Heartbeat(directory)
         self._asked: Optional[Mapping[str, Any]] = None
         self._status: Optional[ending.Status] = None
@@ -130,6 +131,7 @@ class Supervisor:
 
     def _start_stage(self) -> None:
         self._memory = GpuMemory([str(uuid) for uuid in self.spec.get("gpus") or ()])
+        self._began = time.monotonic()
         self._spawn()
         stage = processes.read(self._stage.pid) if self._stage else None
         self._record(identity_of(stage) if stage else None)
@@ -184,6 +186,7 @@ class Supervisor:
                 "generation": self.generation,
                 "started": self._started,
                 "monotonic": self._mono,
+                "began": self._began,
             },
         )
 

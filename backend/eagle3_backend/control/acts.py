@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,11 +41,13 @@ async def start(
     accept: Sequence[str],
     also: Sequence[str] = (),
     after: Mapping[str, Any] | None = None,
+    asked: float | None = None,
 ) -> Started:
     """Send the chain of all that is not fresh. Raises FindingError with everything that stands against it.
 
     ``after`` {"run", "attempt"} is the attempt whose place its last stage takes, with the GPUs that it holds: the host
-    asks it to end once all before that stage is done, and starts the stage then.
+    asks it to end once all before that stage is done, and starts the stage then. ``asked`` is when the operator gave
+    the word, monotonic seconds of this laptop.
     """
     await campaign.fresh_survey()
     fresh = campaign.survey.fresh(campaign.plan)
@@ -88,6 +91,7 @@ async def start(
         request=uuid.uuid4().hex,
         restart=restart,
         attempt=None,
+        asked_ago=0.0 if asked is None else time.monotonic() - asked,
     )
     await campaign.fresh_survey()
     campaign.look(artifacts=True)

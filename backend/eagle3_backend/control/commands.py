@@ -6,7 +6,8 @@ Every answer is plain: None, a dataclass of `snapshot`, or a dict of JSON values
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ class Start:
     """Start the chain of all stages that are not fresh, up to ``through``. Answer: `snapshot.Started`.
 
     ``only`` runs that one stage alone; ``restart`` sets its old artifact aside; ``accept`` names overruled codes;
-    ``also`` are other last stages of the same chain, each with all that it needs.
+    ``also`` are other last stages of the same chain, each with all that it needs; ``asked`` is when the operator gave
+    the word, monotonic seconds.
     """
 
     through: str
@@ -39,6 +41,7 @@ class Start:
     restart: bool = False
     accept: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    asked: float = field(default_factory=time.monotonic, compare=False)
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,13 @@ class Swap:
     ``settings`` ("serve.layout=nested", "serve.engine=sglang", "export.adopt=/drafter") count on top of those that the
     profile was opened with, from now on. What stands against the new launch, but for memory that the old one holds, is
     found before anything is stopped. ``run`` empty: the one that is at work, if it is one alone beside the new one.
-    Answer: `Started`. Raises FindingError.
+    Answer: `Started`. Raises FindingError. ``asked`` as for `Start`.
     """
 
     settings: tuple[str, ...] = ()
     run: str = ""
     accept: tuple[str, ...] = ()
+    asked: float = field(default_factory=time.monotonic, compare=False)
 
 
 @dataclass(frozen=True)
@@ -388,8 +392,8 @@ class Services:
     """Every endpoint of the campaign that is at work, of other parameters too, the planned one first.
 
     Answer: {"services": [{"run", "attempt", "state", "planned", "ready", "engine", "layout", "depth", "drafter",
-    "host_port", "base_url", "api_key", "model"}, ...]}; with ``tunnels`` off, and until one is ready, without the last
-    three.
+    "host_port", "launch", "base_url", "api_key", "model"}, ...]}; with ``tunnels`` off, and until one is ready, without
+    the last three. ``launch`` is how long its start took (`engines.startup`).
     """
 
     tunnels: bool = True

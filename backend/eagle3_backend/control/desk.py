@@ -135,12 +135,12 @@ class Desk:
 
     async def _of_campaign(self, campaign: Campaign, command: commands.Command) -> Any:
         match command:
-            case commands.Start(through, only, restart, accept, also):
-                return await acts.start(campaign, self._cache_dir, through, only, restart, accept, also)
+            case commands.Start(through, only, restart, accept, also, asked):
+                return await acts.start(campaign, self._cache_dir, through, only, restart, accept, also, asked=asked)
             case commands.Stop(stage, run, kill):
                 return await acts.stop(campaign, stage, run, kill)
-            case commands.Swap(settings, run, accept):
-                return await services.swap(campaign, self._cache_dir, settings, run, accept)
+            case commands.Swap(settings, run, accept, asked):
+                return await services.swap(campaign, self._cache_dir, settings, run, accept, asked)
             case commands.Resume(stage, through, accept):
                 return await acts.resume(campaign, self._cache_dir, stage, through, accept)
             case commands.Await(through):

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from eagle3_backend.control.snapshot import Event
+from eagle3_backend.engines import startup
 from eagle3_backend.findings import Finding
 from eagle3_backend.runs.lines import Line, metric_values
 from eagle3_backend.runs.series import Point, downsample
@@ -28,6 +29,7 @@ class RunFold:
         self.unit = ""
         self.rate: float | None = None
         self.findings: list[Finding] = []
+        self.launch: dict[str, float] = {}
         self.points = 0
         self.series: dict[str, list[Point]] = {
             name: downsample(points, KEPT_COLUMNS) for name, points in series.items()
@@ -43,6 +45,8 @@ class RunFold:
                     self._point(name, (step, value))
             elif line.kind == "state":
                 self.state = str(line.data.get("state", ""))
+            elif line.kind == "launch":
+                self.launch = startup.read(line.data)
             elif line.kind == "finding":
                 finding = finding_of(line)
                 if finding is not None and finding not in self.findings:
@@ -100,6 +104,8 @@ def event_of(line: Line, source: str) -> Event | None:
     if line.kind == "accepted":
         codes = ", ".join(map(str, line.data.get("codes") or ()))
         return Event(line.t, source, f"{line.data.get('by')} accepted {codes}", "warning", "accepted", line.data)
+    if line.kind == "launch" and (figures := startup.read(line.data)):
+        return Event(line.t, source, startup.words(figures), "info", "launch", line.data)
     if line.kind == "note":
         return Event(line.t, source, str(line.data.get("text", "")), "info", "note", line.data)
     return None

@@ -14,6 +14,7 @@ from eagle3_backend.control import acts, forecasts
 from eagle3_backend.control.campaign import Campaign
 from eagle3_backend.control.snapshot import ServiceView, Started
 from eagle3_backend.control.views import state_of
+from eagle3_backend.engines import startup
 from eagle3_backend.findings import FindingError, error
 
 STAGE = "serve"
@@ -46,7 +47,7 @@ async def _told(campaign: Campaign, service: ServiceView, tunnels: bool) -> dict
         if problem.findings[0].code != "endpoint_absent":
             raise
         return told
-    told |= {"ready": True, "host_port": int(content["port"])}
+    told |= {"ready": True, "host_port": int(content["port"]), "launch": startup.read(content.get("launch") or {})}
     return told | await _address(campaign, content) if tunnels else told
 
 
@@ -76,7 +77,7 @@ async def _address(campaign: Campaign, content: dict[str, Any]) -> dict[str, Any
 
 
 async def swap(
-    campaign: Campaign, cache_dir: Path, settings: Sequence[str], run: str, accept: Sequence[str]
+    campaign: Campaign, cache_dir: Path, settings: Sequence[str], run: str, accept: Sequence[str], asked: float
 ) -> Started:
     """The answer to `Swap`. Raises LinkLost, FindingError.
 
@@ -93,7 +94,9 @@ async def swap(
             with suppress(FindingError):
                 await acts.stop(campaign, STAGE, old.run)
         after = {"run": old.run, "attempt": old.attempt, "port": await _port(campaign, old)}
-        return await acts.start(campaign, cache_dir, STAGE, only=False, restart=False, accept=accept, after=after)
+        return await acts.start(
+            campaign, cache_dir, STAGE, only=False, restart=False, accept=accept, after=after, asked=asked
+        )
     except BaseException:
         campaign.replan(before)
         campaign.look(artifacts=True)

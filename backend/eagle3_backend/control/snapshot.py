@@ -69,7 +69,8 @@ class StageView:
     ``state`` is the run's; ``fresh`` says the artifact is there and whole; ``outdated_by`` names what changed above;
     ``remark`` is one line of evidence ("exit 137, SIGKILL", "host rebooted"). Durations in seconds of the host's clock.
     A state from before the link was lost is ``unknown`` with ``last_state`` and its laptop monotonic time ``as_of``.
-    ``metrics`` holds the newest value of each series. ``needs`` are the stages that it stands on, itself last.
+    ``metrics`` holds the newest value of each series, ``launch`` how long a service's start took (`engines.startup`,
+    empty until it is ready). ``needs`` are the stages that it stands on, itself last.
     """
 
     name: str
@@ -95,6 +96,7 @@ class StageView:
     metrics: dict[str, float] = field(default_factory=dict)
     output: str = ""
     needs: tuple[str, ...] = ()
+    launch: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,7 @@ def _view(
         summary=dict(manifest.get("summary") or (old or {}).get("summary") or {}),
         as_of=None if live or not survey.at else survey.at,
         metrics=fold.metrics,
+        launch=fold.launch,
         output=planned.output,
         needs=plan.needed(stage.name),
     )

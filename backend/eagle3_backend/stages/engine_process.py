@@ -59,6 +59,8 @@ class EngineProcess:
         self.port = 0
         self._wanted_port = port
         self.start_seconds = 0.0
+        self.spawned = self.said_ready = self.answered = 0.0
+        """Monotonic seconds: the process was started, its log said that it is ready, its first answer was whole."""
         self._weights_bytes = sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))
         self._key_file = context.run_directory / "engine.yaml"
         self.log = ServerLog(plan["engine"])
@@ -121,6 +123,7 @@ class EngineProcess:
         }
         env = {name: values.get(value, value) for name, value in self._plan["env"].items()}
         env.update(self._hand_over_key())
+        self.spawned, self.said_ready = time.monotonic(), 0.0
         self._process = subprocess.Popen(
             [values.get(word, word) for word in self._plan["argv"]],
             env={**os.environ, **env},
@@ -158,7 +161,10 @@ class EngineProcess:
     def _pass_on(self, data: bytes) -> None:
         os.write(sys.stdout.fileno(), data)
         self.windows.feed_bytes(data)
-        for phase in self.log.feed_bytes(data):
+        phases = self.log.feed_bytes(data)
+        if self.log.ready_marker and not self.said_ready:
+            self.said_ready = time.monotonic()
+        for phase in phases:
             self._context.journal.note(f"Engine: {phase}")
 
     def _drain(self) -> None:
@@ -217,6 +223,7 @@ class EngineProcess:
                     fix="A target without a chat template cannot be asked; else read the engine's lines in the log.",
                 )
             ) from problem
+        self.answered = time.monotonic()
         return int(answer["usage"]["completion_tokens"]) >= 8
 
     def _is_ours(self) -> bool:

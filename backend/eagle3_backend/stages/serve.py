@@ -12,8 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from eagle3_backend.agent.workspace import read_json
 from eagle3_backend.engines.metrics import Drafting, Scrape, drafting, verify_steps, window
 from eagle3_backend.engines.plan import SERVED_NAME
+from eagle3_backend.engines.startup import Moments, startup
 from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.context import StageContext, Stopped
@@ -47,6 +49,9 @@ def run(context: StageContext) -> None:
             "layout": parameters.layout,
             "depth": parameters.depth,
         }
+        if launch := _launch(context, engine):
+            endpoint["launch"] = launch
+            context.journal.write("launch", **launch)
         path = context.run_directory / ENDPOINT
         try:
             write_private(path, endpoint)
@@ -65,6 +70,16 @@ def _inherited_port(context: StageContext, engine: str) -> int | None:
     """
     after = context.spec.get("after") or {}
     return after.get("port") if engine == "vllm" else None
+
+
+def _launch(context: StageContext, engine: EngineProcess) -> dict[str, float]:
+    """How long it took from the operator's word; {} where nobody wrote down when that was."""
+    claim, supervisor = (read_json(context.run_directory / name) or {} for name in ("claim", "supervisor.json"))
+    if not all(isinstance(value, float) for value in (claim.get("asked"), supervisor.get("began"))):
+        return {}
+    asked, claimed, began = claim["asked"], claim["monotonic"], supervisor["began"]
+    moments = Moments(asked, claimed, began, engine.spawned, engine.said_ready, engine.answered)
+    return startup(moments, replaces="after" in context.spec, asked_at=round(claim["wall"] - (claimed - asked), 3))
 
 
 def _require_drafts(scrape: Scrape) -> None:

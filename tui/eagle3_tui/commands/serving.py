@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eagle3_backend.engines import startup
 from eagle3_tui.commands import runs
 from eagle3_tui.commands.campaign import (
     AcceptOption,
@@ -88,9 +89,17 @@ def _begin(control: Control, swap: bool, run: str, accept: tuple[str, ...]) -> S
     """Start it, or put it in the place of another."""
     from eagle3_backend.control.commands import Start, Swap
 
-    command = Swap((), run, accept) if swap else Start("serve", accept=accept)
+    asked = _given()
+    command = Swap((), run, accept, asked) if swap else Start("serve", accept=accept, asked=asked)
     started: Started = control.submit(command).result()
     return started
+
+
+def _given() -> float:
+    """When the command was given: the start of this process, monotonic seconds."""
+    import psutil
+
+    return time.monotonic() - max(0.0, time.time() - psutil.Process().create_time())
 
 
 def _hold(control: Control, output: Output, *, detach: bool) -> None:
@@ -101,6 +110,8 @@ def _hold(control: Control, output: Output, *, detach: bool) -> None:
         raise typer.Exit(STAGE_ENDED_BADLY)
     planned, *others = services
     told = [f"{name:<9} {planned.get(name)}" for name in SHOWN if planned.get(name) is not None]
+    if launch := planned.get("launch"):
+        told.append(f"{'start':<9} {startup.words(launch)}")
     text = [*map(clean, told), *(f"beside    {_line(each)}" for each in others)]
     output.give({**planned, "others": others}, "\n".join(text))
     if detach:

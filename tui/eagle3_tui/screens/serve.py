@@ -29,6 +29,7 @@ from eagle3_tui.servefacts import (
     launch_of,
     option_rows,
     other_lines,
+    start_lines,
     traffic_lines,
 )
 from eagle3_tui.text import clean, clock_span
@@ -208,6 +209,8 @@ class ServeScreen(PanelScreen):
         lines += [*(traffic_lines(view, look, width) if works else []), *acceptance_lines(view, look, width)]
         if self._others:
             lines += [*self._section("Beside it"), *other_lines(self._others, look, width)]
+        if told := start_lines(view, look, width):
+            lines += [*self._section("Start"), *told]
         if steps := health(view, picture.events):
             lines += [*self._section("Health"), *health_lines(steps, at_work(view), look, width)]
         return [*lines, *self._finding_lines(view, width)]

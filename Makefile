@@ -35,7 +35,7 @@ test: $(VENV)/installed $(TRAIN)/tested
 	PYTHONPATH=backend:kernels OMP_NUM_THREADS=1 $(TRAIN)/bin/python -m pytest tests/stages tests/kernels \
 		tests/drafter/test_against_libraries.py -m "not engines" -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest -m "not engines and not torch" --ignore tests/stages \
-		-n 4 --dist loadfile --no-loadscope-reorder
+		-n 6 --dist loadfile --no-loadscope-reorder
 
 test-engines: $(VENV)/installed
 	$(BIN)/python -m pytest tests/engines_e2e -m engines

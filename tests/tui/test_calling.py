@@ -53,17 +53,18 @@ async def test_what_the_operator_does_not_want_stays_away(show, own, kinds, monk
         assert "train failed" in panel.lines()[-1]
 
 
-async def test_old_alerts_and_those_of_quiet_hours_do_not_ring(show) -> None:
+async def test_old_alerts_those_of_quiet_hours_and_those_that_another_panel_rings_for_do_not_ring(show) -> None:
     async with show("train", (120, 40)) as panel:
         rung = called(panel)
         told = (
             Event(NOON - 60, "train", "failed", "error", ALERT),
             Event(NOON + 1, "bench", "failed", "error", ALERT, {"quiet": True}),
+            Event(NOON + 1, "train", "failed", "error", ALERT, {"quiet": False, "elsewhere": True}),
         )
         picture = replace(panel.app.picture, version=900, events=told)
         panel.source.snapshot = lambda: picture
         await panel.pass_time(1)
-        assert rung == [] and "bench failed" in panel.lines()[-1]
+        assert rung == [] and "train failed" in panel.lines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ def has_clipboard(environment: Mapping[str, str]) -> bool:
 
 
 class Calls:
-    """Rings once for each alert that comes while the panel is open; not for those that are told to be quiet."""
+    """Rings once for each alert that comes while the panel is open; not for those that are told to be quiet, nor for
+    those that another panel rings for."""
 
     def __init__(self, began: float, *, bell: bool, desktop: bool) -> None:
         """``began`` is the wall time since which alerts are news."""
@@ -41,7 +42,7 @@ class Calls:
             self._rung.add(name)
             words = f"{event.source} {event.text}"
             panel.notice(words, "good" if event.severity == "ok" else "bad")
-            if event.data.get("quiet"):
+            if event.data.get("quiet") or event.data.get("elsewhere"):
                 continue
             if self._bell:
                 panel.bell()

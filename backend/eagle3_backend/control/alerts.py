@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eagle3_backend.control.snapshot import Snapshot, StageView
 from eagle3_backend.states import LinkState, RunState
@@ -26,13 +26,20 @@ _ENDED = (RunState.DONE, RunState.FAILED, RunState.CRASHED, RunState.LOST)
 class Alert:
     """``kind`` is a state that a stage ended in, `link`, `disk`, `idle`, or the code of a finding.
 
-    ``source`` is the stage or the host, ``severity`` the word of an event.
+    ``source`` is the stage or the host, ``severity`` the word of an event. ``name`` is the same for everybody who sees
+    this alert.
     """
 
     kind: str
     source: str
     words: str
     severity: str = "error"
+    name: str = field(default="", compare=False)
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it happens once for good; anything else may go away and come back."""
+        return self.kind in _ENDED
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,10 @@ class Alerts:
         self._ringing = {name: at for name, at in self._ringing.items() if now - at <= CALM_SECONDS}
         return found
 
+    def seen(self) -> dict[str, float]:
+        """The names of the troubles that are here, or were a moment ago, and when they were seen last."""
+        return dict(self._ringing)
+
     def _ended(self, snapshot: Snapshot) -> list[Alert]:
         found = []
         for view in snapshot.stages:
@@ -88,28 +99,29 @@ class Alerts:
             if moved and state in _ENDED:
                 severity = "ok" if state is RunState.DONE else "error"
                 words = state.value + (f": {view.remark}" if view.remark else "")
-                found.append(Alert(state.value, view.name, words, severity))
+                name = f"{view.run}/{view.attempt}/{state.value}"
+                found.append(Alert(state.value, view.name, words, severity, name))
             self._states[f"{view.name}/{view.run}"] = now
         return found
 
     def _troubles(self, snapshot: Snapshot, now: float) -> dict[str, Alert]:
         host, machine = snapshot.host, snapshot.host.machine
-        found = {}
+        found = []
         if host.link is LinkState.RECONNECTING and now - host.since > LINK_SECONDS:
-            found["link"] = Alert("link", host.name, "no link for two minutes; what runs there goes on")
+            found.append(_of_host("link", host.name, "no link for two minutes; what runs there goes on"))
         if machine.disk_total and machine.disk_free is not None and machine.disk_free < DISK_LEFT * machine.disk_total:
-            found["disk"] = Alert("disk", host.name, "the workspace's disk is nearly full")
+            found.append(_of_host("disk", host.name, "the workspace's disk is nearly full"))
         for view in snapshot.stages:
             if view.state.is_active:
                 codes = {finding.code for finding in view.findings} & LOUD_CODES
-                found |= {f"{view.name}/{code}": Alert(code, view.name, code) for code in codes}
+                found += [_of_stage(code, view, code) for code in sorted(codes)]
         for view in snapshot.stages:
             if self._is_stalled(view, snapshot, now):
                 words = f"no progress for {STALL_SECONDS / 60:.0f} minutes"
-                found[f"{view.name}/no_progress"] = Alert("no_progress", view.name, words)
+                found.append(_of_stage("no_progress", view, words))
         if self._gpus_idle(snapshot, now):
-            found["idle"] = Alert("idle", host.name, "the GPUs have been idle for a quarter of an hour")
-        return found
+            found.append(_of_host("idle", host.name, "the GPUs have been idle for a quarter of an hour"))
+        return {alert.name: alert for alert in found}
 
     def _is_stalled(self, view: StageView, snapshot: Snapshot, now: float) -> bool:
         """Nothing is known of a stage behind a lost link; one that never told of progress, as a service, is no case."""
@@ -129,3 +141,11 @@ class Alerts:
             return False
         self._idle_since = now if self._idle_since is None else self._idle_since
         return now - self._idle_since > IDLE_SECONDS
+
+
+def _of_host(kind: str, host: str, words: str) -> Alert:
+    return Alert(kind, host, words, name=kind)
+
+
+def _of_stage(kind: str, view: StageView, words: str) -> Alert:
+    return Alert(kind, view.name, words, name=f"{view.run}/{kind}")

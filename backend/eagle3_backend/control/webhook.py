@@ -39,18 +39,19 @@ class Webhook:
         self._failed = failed
         self._timeout = timeout
         self._pauses = pauses
-        self._waiting: queue.Queue[bytes | None] = queue.Queue(WAITING)
+        self._waiting: queue.Queue[tuple[bytes, Callable[[], None]] | None] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
 
-    def post(self, told: Mapping[str, Any]) -> None:
-        """Send ``told`` soon. Returns at once."""
+    def post(self, told: Mapping[str, Any], settled: Callable[[], None] = lambda: None) -> None:
+        """Send ``told`` soon. Returns at once; ``settled`` is called once it was sent or given up, on any thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="webhook", daemon=True)
             self._thread.start()
         try:
-            self._waiting.put_nowait(json.dumps(told, default=str).encode())
+            self._waiting.put_nowait((json.dumps(told, default=str).encode(), settled))
         except queue.Full:
             self._failed(f"{self._name} is too slow: an alert was not sent")
+            settled()
 
     def close(self) -> None:
         """Take no more; what waits is still tried while the program lives."""
@@ -64,7 +65,8 @@ class Webhook:
         return f"the webhook at {urlsplit(self._url).hostname}"
 
     def _work(self) -> None:
-        while (data := self._waiting.get()) is not None:
+        while (waiting := self._waiting.get()) is not None:
+            data, settled = waiting
             trouble = ""
             for pause in self._pauses:
                 time.sleep(pause)
@@ -73,6 +75,7 @@ class Webhook:
                     break
             if trouble:
                 self._failed(f"{self._name} was not reached: {trouble}")
+            settled()
 
     def _try(self, data: bytes) -> str:
         """What went wrong, in words that hold nothing of the address."""

@@ -36,6 +36,15 @@ CREATE TABLE events (
     kind TEXT NOT NULL);
 """
 
+_NOTES = """
+CREATE TABLE IF NOT EXISTS notes (
+    place TEXT NOT NULL, name TEXT NOT NULL, seen REAL NOT NULL, owner TEXT NOT NULL, until REAL NOT NULL,
+    told INTEGER NOT NULL, PRIMARY KEY (place, name)) WITHOUT ROWID;
+"""
+"""Who calls a person for what. Beside the version: an older program works on the same file without it."""
+NOTES_KEPT = 30 * 86400.0
+"""Seconds after which a note that nobody sees any more is forgotten."""
+
 _OF_ATTEMPT = (
     "FROM lines l JOIN attempts a ON a.id = l.attempt_id WHERE a.workspace = ? AND a.run = ? AND a.attempt = ?"
 )
@@ -79,6 +88,7 @@ class Store:
                     for statement in _TABLES.split(";")[:-1]:
                         connection.execute(statement)
                     connection.execute(f"PRAGMA user_version = {VERSION}")
+                connection.execute(_NOTES)
         except sqlite3.DatabaseError:
             connection.close()
             raise
@@ -214,6 +224,49 @@ class Store:
             "SELECT at, source, text, severity, kind FROM events ORDER BY id DESC LIMIT ?", (limit,)
         ).fetchall()
         return [dict(zip(("at", "source", "text", "severity", "kind"), row, strict=True)) for row in reversed(rows)]
+
+    def claim_note(self, note: tuple[str, str], owner: str, now: float, *, calm: float, lease: float) -> str:
+        """Who tells of ``note`` (its place and its name): "mine", "told" by somebody already, or "theirs" to tell.
+
+        It is anew the first one's who saw it when nobody has seen it for ``calm`` seconds, and becomes ``owner``'s when
+        who was to tell it has not kept it (`keep_notes`) for ``lease`` seconds. Times are wall times of this laptop. A
+        file that cannot be used keeps nobody from telling.
+        """
+        try:
+            with _transaction(self._connection):
+                row = self._connection.execute(
+                    "SELECT seen, owner, until, told FROM notes WHERE place = ? AND name = ?", note
+                ).fetchone()
+                begun = row is None or abs(now - row[0]) > calm
+                if not begun and row[3]:
+                    self._connection.execute("UPDATE notes SET seen = ? WHERE place = ? AND name = ?", (now, *note))
+                    return "told"
+                # A clock that was set back makes no claim that lasts for hours.
+                if not begun and row[1] != owner and now <= row[2] <= now + lease:
+                    return "theirs"
+                self._connection.execute("DELETE FROM notes WHERE seen < ?", (now - NOTES_KEPT,))
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO notes VALUES (?, ?, ?, ?, ?, 0)", (*note, now, owner, now + lease)
+                )
+        except sqlite3.Error:
+            pass
+        return "mine"
+
+    def note_told(self, note: tuple[str, str], owner: str) -> None:
+        """``owner`` has told of it, or has given up telling."""
+        with suppress(sqlite3.Error):
+            self._connection.execute(
+                "UPDATE notes SET told = 1 WHERE place = ? AND name = ? AND owner = ?", (*note, owner)
+            )
+
+    def keep_notes(self, place: str, seen: dict[str, float], owner: str, until: float) -> None:
+        """What ``owner`` is still to tell stays its own; what is seen (when, by name) is no news if seen again."""
+        with suppress(sqlite3.Error), _transaction(self._connection):
+            self._connection.execute("UPDATE notes SET until = ? WHERE owner = ? AND told = 0", (until, owner))
+            self._connection.executemany(
+                "UPDATE notes SET seen = max(seen, ?) WHERE place = ? AND name = ?",
+                [(at, place, name) for name, at in seen.items()],
+            )
 
 
 @contextmanager

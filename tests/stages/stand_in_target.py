@@ -4,7 +4,7 @@ Token ids are the bytes of the text. `WAYS` (words with commas) changes its ways
 `worker` ends at the third answer, `silent` never says that it is ready, `stubborn` ignores SIGTERM and has a child that
 does too, `taken` reports a taken port, `noise` prints bytes that are no text and a very long line, `cut` cuts answers
 off, `empty` answers nothing, `think` reasons in a field of its own, `slow` takes its time, `zero` captures zeros,
-`tell` prints its key, `foreign` serves another model.
+`tell` prints its key, `foreign` serves another model, `mute` answers after 20 s.
 """
 
 from __future__ import annotations
@@ -99,6 +99,8 @@ class Handler(BaseHTTPRequestHandler):
             if asked > 3 and "worker" in WAYS:
                 print("(EngineCore pid=1) ERROR 1 [x.py:1] Worker proc VllmWorker-0 died unexpectedly", flush=True)
                 os._exit(1)
+        if "mute" in WAYS:
+            time.sleep(20)
         if "slow" in WAYS and asked > 1:
             time.sleep(1)
         if "prompt" in request:

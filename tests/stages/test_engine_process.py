@@ -114,6 +114,23 @@ def test_a_stage_that_is_asked_to_leave_during_a_start_leaves_and_ends_the_serve
     assert session_members(pids[0]) == []
 
 
+def test_a_first_completion_that_hangs_is_told_and_keeps_no_stop_waiting(engine, attempt, monkeypatch):
+    monkeypatch.setattr(engine_process, "ANSWER_SECONDS", 0.2)
+    context = attempt("generate")
+    threading.Thread(target=leave_when_told, args=(context,), daemon=True).start()
+    process = engine("mute", context)
+    with pytest.raises(Stopped), process:
+        pass
+    assert context.codes() == ["startup_hang"]
+    assert process.answered == 0.0
+
+
+def leave_when_told(context):
+    while not context.lines("finding"):
+        time.sleep(0.05)
+    context.ask_to_leave()
+
+
 def test_bytes_that_are_no_text_and_a_line_of_ten_megabytes_do_not_stop_a_start(engine):
     with engine("noise") as running:
         assert running.log.ready_marker

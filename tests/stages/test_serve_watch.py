@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from eagle3_backend.engines.log_metrics import LogWindows
 from eagle3_backend.engines.metrics import Drafting, parse
+from eagle3_backend.stages import serve
 from eagle3_backend.stages.serve import SecondSource
+
+
+class Hanging:
+    """A service whose metrics page never comes; it is asked to leave once it was asked for the page."""
+
+    windows = LogWindows(3)
+
+    def __init__(self):
+        self.stopping = False
+
+    def check(self):
+        pass
+
+    def scrape(self):
+        self.stopping = True
+        threading.Event().wait()
+
 
 LINE = (
     "(APIServer pid=1) INFO 11-29 17:33:22 [metrics.py:1] SpecDecoding metrics: Mean acceptance length: 1.80, "
     "Accepted throughput: 4.00 tokens/s, Drafted throughput: 15.00 tokens/s, Accepted: {accepted} tokens, Drafted: "
     "{drafted} tokens, Per-position acceptance rate: 0.500, 0.200, 0.100, Avg Draft acceptance rate: 26.7%\n"
 )
+
+
+def test_a_page_that_never_comes_keeps_no_stop_waiting(monkeypatch):
+    monkeypatch.setattr(serve, "METRIC_SECONDS", 0.0)
+    service = Hanging()
+    serve._watch(service, service, service, page(0, 0))
+    assert service.stopping
 
 
 def page(drafts, accepted, engines=1):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class RequestRefused(Exception):
@@ -47,6 +51,20 @@ def lines(port: int, api_key: str, path: str, body: Any, timeout: float = 600.0)
 def _exchange(port: int, api_key: str, method: str, path: str, body: Any, timeout: float) -> bytes:
     with _answering(port, api_key, method, path, body, timeout) as response:
         return bytes(response.read())
+
+
+def in_background(ask: Callable[[], T]) -> Future[T]:
+    """The answer to come. Whoever watches over a server must not wait for one that hangs: a stop would wait, too."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(ask())
+        except BaseException as problem:
+            future.set_exception(problem)
+
+    threading.Thread(target=work, name="engine-request", daemon=True).start()
+    return future
 
 
 @contextmanager

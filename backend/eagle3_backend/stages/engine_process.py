@@ -20,6 +20,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -31,7 +33,7 @@ from eagle3_backend.engines.server_log import ServerLog
 from eagle3_backend.engines.taken import check_taken
 from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.stages.context import StageContext
-from eagle3_backend.stages.engine_http import RequestRefused, request
+from eagle3_backend.stages.engine_http import RequestRefused, in_background, request
 
 PORT_TRIES = 3
 POLL = 0.2
@@ -39,6 +41,9 @@ END_SECONDS = 30.0
 """Wait between the group's SIGTERM and its SIGKILL."""
 DEATH_SECONDS = 10.0
 """After a failed request: how long to wait for the engine's own word on it. A dying server ends some seconds later."""
+ANSWER_SECONDS = 120.0
+"""A first completion that takes longer than this is told to hang; it is waited for all the same."""
+FIRST_ANSWER = "first completion"
 BLOCK = 64 * 1024
 """Bytes of output taken at once."""
 
@@ -67,6 +72,7 @@ class EngineProcess:
         self.windows = LogWindows(plan["expects"].get("depth"))
         """What the log tells of acceptance since the start."""
         self._heard = time.monotonic()
+        self._said = threading.Event()
         self._foreign: Finding | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
@@ -124,6 +130,7 @@ class EngineProcess:
         env = {name: values.get(value, value) for name, value in self._plan["env"].items()}
         env.update(self._hand_over_key())
         self.spawned, self.said_ready = time.monotonic(), 0.0
+        self._said.clear()
         self._process = subprocess.Popen(
             [values.get(word, word) for word in self._plan["argv"]],
             env={**os.environ, **env},
@@ -164,6 +171,7 @@ class EngineProcess:
         phases = self.log.feed_bytes(data)
         if self.log.ready_marker and not self.said_ready:
             self.said_ready = time.monotonic()
+            self._said.set()
         for phase in phases:
             self._context.journal.note(f"Engine: {phase}")
 
@@ -176,6 +184,7 @@ class EngineProcess:
         """True when the server has answered; False when another process took the port. Raises FindingError, Stopped."""
         assert self._process is not None
         reported = ""
+        trial: Future[bool] | None = None
         while True:
             self._context.leave_if_asked()
             code = self._process.poll()
@@ -186,17 +195,28 @@ class EngineProcess:
                 if finding.code == "port_in_use":
                     return False
                 raise FindingError(finding)
-            if self.log.ready_marker and self._answers():
-                return True
+            if trial is not None and trial.done():
+                if trial.result():
+                    return True
+                trial = None
+                time.sleep(POLL)
             if self._foreign is not None:
                 return False
+            if trial is None and self.log.ready_marker:
+                trial = in_background(self._answers)
             if self.log.phase != reported:
                 # Slow is no hang: a phase has the time that it takes, and loading that of its bytes. Nothing is ended.
                 found = self.log.diagnose(silence=time.monotonic() - self._heard, weights_bytes=self._weights_bytes)
                 if found.state == "hung":
                     reported = self.log.phase
                     self._context.report(*found.findings)
-            time.sleep(POLL)
+            if self.said_ready and reported != FIRST_ANSWER and time.monotonic() - self.said_ready > ANSWER_SECONDS:
+                reported = FIRST_ANSWER
+                self._context.report(_unanswered(time.monotonic() - self.said_ready))
+            if trial is not None:
+                futures.wait([trial], timeout=POLL)
+            else:
+                self._said.wait(POLL)
 
     def _answers(self) -> bool:
         """Our own server lists our model and ends a real completion: a foreign one on the port would do neither."""
@@ -278,6 +298,17 @@ class EngineProcess:
             self._context.report(
                 warning("port_in_use", f"Port {self.port} is taken though the engine is gone.", path="engine")
             )
+
+
+def _unanswered(seconds: float) -> Finding:
+    return warning(
+        "startup_hang",
+        f"The engine says that it is ready and has not answered its first completion for {seconds:.0f} s.",
+        path="engine",
+        expected=f"<= {ANSWER_SECONDS:.0f} s",
+        actual=round(seconds),
+        fix="It is left running: stop it if it stays so. A server may start where one was killed, and never answer.",
+    )
 
 
 def free_port() -> int:

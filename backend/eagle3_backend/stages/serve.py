@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.context import StageContext, Stopped
 from eagle3_backend.stages.drafted_engine import drafted_engine
-from eagle3_backend.stages.engine_http import RequestRefused
+from eagle3_backend.stages.engine_http import RequestRefused, in_background
 from eagle3_backend.stages.engine_process import EngineProcess
 from eagle3_backend.states import RunState
 
@@ -102,16 +103,20 @@ def _watch(context: StageContext, engine: EngineProcess, client: Client, before:
     begin = since = time.monotonic()
     idle = False
     second_source = SecondSource(before)
+    page: Future[tuple[Scrape, float]] | None = None
     while not context.stopping:
         engine.check()
         time.sleep(POLL)
-        now = time.monotonic()
-        if now - since < METRIC_SECONDS:
+        if page is None:
+            if time.monotonic() - since >= METRIC_SECONDS:
+                windows, logged = engine.windows.windows, engine.windows.drafting
+                page = in_background(lambda: (client.scrape(), time.monotonic()))
             continue
-        windows = engine.windows.windows
-        logged = engine.windows.drafting
+        if not page.done():
+            continue
+        asked, page = page, None
         try:
-            after = client.scrape()
+            after, now = asked.result()
         except (OSError, RequestRefused):
             # A dying engine shows in check(); one that is merely too busy is asked again.
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
@@ -97,10 +97,11 @@ def stand_in() -> Callable[..., dict[str, Any]]:
 
 
 def _module(name: str) -> ModuleType:
-    """A module beside this file that needs torch: imported by those who ask for it only."""
+    """A module beside this file, imported by those who ask for it only: some need torch."""
     spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # a dataclass looks for its own module there
     spec.loader.exec_module(module)
     return module
 
@@ -115,6 +116,17 @@ def tiny() -> ModuleType:
 def plain_engine() -> ModuleType:
     """Serving without an engine (`plain_engine.py`); needs torch."""
     return _module("plain_engine")
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, drafters: ModuleType) -> Iterator[Any]:
+    """What bench and serve read, and starts of both as processes (`bench_campaign.py`)."""
+    campaign = _module("bench_campaign").Campaign(tmp_path, drafters)
+    yield campaign
+    for attempt in campaign.started:
+        if attempt.process.poll() is None:
+            attempt.process.terminate()
+            attempt.process.wait(timeout=60)
 
 
 @pytest.fixture

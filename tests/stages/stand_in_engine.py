@@ -5,7 +5,7 @@ An answer is made of the prompt's letters, so it is the same with and without a 
 `STAND_IN_CUT` breaks a stream off, `STAND_IN_TOOK` is the method, depth and aux layers that it says it took,
 `STAND_IN_STRANGER` (a request's number) lets another client be served beside that request, `STAND_IN_UNTRACED` lets it
 write no trace when it is profiled, `STAND_IN_TORN` half of one, `STAND_IN_WAY_DEATH` is a method whose server dies at
-its third request, `STAND_IN_RAW_ALIKE` lets raw text be drafted as well as chats.
+its third request, `STAND_IN_RAW_ALIKE` lets raw text be drafted as well as chats, `STAND_IN_VERSION` is its build.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def events(whole: dict[str, object]) -> list[dict[str, object]]:
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         pages = {
-            "/version": '{"version": "stand-in"}',
+            "/version": json.dumps({"version": os.environ.get("STAND_IN_VERSION", "stand-in")}),
             "/v1/models": '{"data": [{"id": "target", "max_model_len": 512}]}',
             "/metrics": page(),
         }

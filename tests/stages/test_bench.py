@@ -9,144 +9,13 @@ import shutil
 import signal
 import socket
 import stat
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from eagle3_backend.engines import startup
 from eagle3_backend.pipeline.artifacts import read_manifest
-from eagle3_backend.pipeline.stages import STAGES
-
-HERE = Path(__file__).parent
-PROGRAMS = {
-    "vllm": [sys.executable, str(HERE / "stand_in_engine.py"), "serve", "{model}"],
-    "sglang": [
-        *(sys.executable, str(HERE / "stand_in_sglang.py")),
-        *("--config", "{config}", "--model-path", "{model}"),
-    ],
-}
-
-
-@dataclass
-class Attempt:
-    """One attempt of a stage as a real process."""
-
-    directory: Path
-    output: Path
-    process: subprocess.Popen[bytes]
-
-    def end(self) -> int:
-        return self.process.wait(timeout=60)
-
-    def lines(self, kind: str) -> list[dict[str, Any]]:
-        text = (self.directory / "journal.jsonl").read_text(encoding="utf-8")
-        return [line for line in map(json.loads, text.splitlines()) if line["kind"] == kind]
-
-    def codes(self) -> list[str]:
-        return [line["code"] for line in self.lines("finding")]
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        manifest = read_manifest(self.output)
-        assert manifest is not None, (self.directory / "output.log").read_text()
-        return dict(manifest["summary"])
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + 30
-        while not condition():
-            assert time.monotonic() < end and self.process.poll() is None, (self.directory / "output.log").read_text()
-            time.sleep(0.05)
-
-    def engine_pids(self) -> list[int]:
-        notes = [line["text"] for line in self.lines("note") if line["text"].startswith("Starting the engine")]
-        return [int(text.rsplit(" ", 1)[1]) for text in notes]
-
-
-class Campaign:
-    """The artifacts that bench and serve read, with a few prompts, and starts of both stages."""
-
-    def __init__(self, directory: Path, drafters: ModuleType) -> None:
-        self.directory = directory
-        self.started: list[Attempt] = []
-        for name in ("target", "prompts", "conversations"):
-            (directory / name).mkdir(parents=True)
-        target = {**drafters.TARGET, "max_position_embeddings": 2048}
-        (directory / "target/config.json").write_text(json.dumps(target))
-        drafter = replace(drafters.DRAFTER, max_position_embeddings=2048)
-        drafters.checkpoint(drafter).write(directory / "drafter/flat")
-        (directory / "drafter/manifest.json").write_text(json.dumps({"summary": {"aux_layers": [2, 6, 9]}}))
-        facts = {"model": str(directory / "target"), "revision": "1", "template_hash": "t"}
-        (directory / "target/facts.json").write_text(json.dumps(facts))
-        self.prompts("train", ["Name three rivers of Europe."])
-        self.prompts("holdout", [f"Describe object number {number} of the household." for number in range(6)])
-        self.prompts("published", [f"Question {number}: why is it so?" for number in range(8)])
-
-    def prompts(self, name: str, texts: list[str]) -> None:
-        rows = [{"id": f"{name}-{number}", "source": name, "turns": [text]} for number, text in enumerate(texts)]
-        (self.directory / f"prompts/{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def start(
-        self,
-        stage: str,
-        device: str = "cpu",
-        env: dict[str, str] | None = None,
-        accepted: Sequence[str] = (),
-        **parameters: Any,
-    ) -> Attempt:
-        engine = str(parameters.get("engine", "vllm"))
-        inputs = ("target", "prompts", "conversations", "drafter")
-        output = self.directory / "ws/campaign" / stage / "f"
-        spec = {
-            "run": stage,
-            "stage": stage,
-            "stage_version": 1,
-            "fingerprint": "f",
-            "parameters": asdict(replace(STAGES[stage].parameters(), **parameters)),
-            "inputs": {name: str(self.directory / name) for name in inputs},
-            "output": str(output),
-            "engine": {
-                "engine": engine,
-                "device": device,
-                "argv": [*PROGRAMS[engine], "--port", "{port}"],
-                "env": {"VLLM_CPU_KVCACHE_SPACE": "0", **(env or {})},
-                "reasons": {},
-                "expects": {},
-                "api_key": {"variable": "VLLM_API_KEY"} if engine == "vllm" else {"file": "api-key"},
-            },
-            "environment": engine,
-            "payload": "p",
-            "accepted": list(accepted),
-        }
-        run_directory = self.directory / "runs" / stage / str(len(self.started) + 1)
-        run_directory.mkdir(parents=True)
-        (run_directory / "spec.json").write_text(json.dumps(spec))
-        now = time.monotonic()
-        claim = {"asked": now - 2.0, "monotonic": now - 1.5, "wall": time.time()}
-        (run_directory / "claim").write_text(json.dumps(claim))
-        (run_directory / "supervisor.json").write_text(json.dumps({"began": now}))
-        with open(run_directory / "output.log", "wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "eagle3_backend.stages", str(run_directory)], stdout=log, stderr=log
-            )
-        self.started.append(Attempt(run_directory, output, process))
-        return self.started[-1]
-
-
-@pytest.fixture
-def campaign(tmp_path: Path, drafters: ModuleType):
-    campaign = Campaign(tmp_path, drafters)
-    yield campaign
-    for attempt in campaign.started:
-        if attempt.process.poll() is None:
-            attempt.process.terminate()
-            attempt.process.wait(timeout=60)
 
 
 def living(pids: list[int]) -> list[int]:
@@ -164,9 +33,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_bench_tells_acceptance_speed_and_losslessness_from_two_engine_starts(
-    campaign: Campaign, device: str
-) -> None:
+def test_a_bench_tells_acceptance_speed_and_losslessness_from_two_engine_starts(campaign: Any, device: str) -> None:
     bench = campaign.start("bench", device, **SMALL)
     assert bench.end() == 0
     summary = bench.summary
@@ -193,7 +60,7 @@ def rows(summary: dict[str, Any], *names: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_sweep_measures_each_depth_and_way_at_each_load_with_one_engine_start_each(
-    campaign: Campaign, device: str
+    campaign: Any, device: str
 ) -> None:
     other = campaign.directory / "published-drafter"
     shutil.copytree(campaign.directory / "drafter/flat", other)
@@ -219,7 +86,7 @@ def test_a_sweep_measures_each_depth_and_way_at_each_load_with_one_engine_start_
     assert living(bench.engine_pids()) == []
 
 
-def test_a_way_whose_engine_dies_is_told_and_the_rest_stays(campaign: Campaign) -> None:
+def test_a_way_whose_engine_dies_is_told_and_the_rest_stays(campaign: Any) -> None:
     bench = campaign.start("bench", env={"STAND_IN_WAY_DEATH": "ngram"}, **SWEEP, against=("ngram",))
     assert bench.end() == 0
     assert bench.codes() == ["bench_way_lost"]
@@ -229,13 +96,13 @@ def test_a_way_whose_engine_dies_is_told_and_the_rest_stays(campaign: Campaign) 
     assert bench.summary["recommended_by_concurrency"]
 
 
-def test_another_drafter_that_cannot_be_read_is_refused_before_an_engine_starts(campaign: Campaign) -> None:
+def test_another_drafter_that_cannot_be_read_is_refused_before_an_engine_starts(campaign: Any) -> None:
     bench = campaign.start("bench", **SWEEP, against=("ngram", str(campaign.directory / "nowhere")))
     assert bench.end() == 1
     assert bench.codes() == ["drafter_missing"] and bench.engine_pids() == []
 
 
-def test_a_round_in_which_others_were_served_is_left_out_of_the_speeds_and_told(campaign: Campaign) -> None:
+def test_a_round_in_which_others_were_served_is_left_out_of_the_speeds_and_told(campaign: Any) -> None:
     # Its first request is the one that proves it ready; the second and third are timed.
     bench = campaign.start("bench", env={"STAND_IN_STRANGER": "3"}, **SMALL)
     assert bench.end() == 0
@@ -244,14 +111,14 @@ def test_a_round_in_which_others_were_served_is_left_out_of_the_speeds_and_told(
     assert rows(bench.summary, "rounds_left_out") == [(None,), (1,)]
 
 
-def test_more_requests_in_flight_than_there_are_prompts_is_told(campaign: Campaign) -> None:
+def test_more_requests_in_flight_than_there_are_prompts_is_told(campaign: Any) -> None:
     bench = campaign.start("bench", **{**SMALL, "concurrencies": (40,)})
     assert bench.end() == 0
     assert bench.codes() == ["concurrency_not_reached"]
     assert rows(bench.summary, "concurrency", "prompts")[-1] == (40, 14)
 
 
-def test_raw_text_has_to_be_drafted_worse_than_chats(campaign: Campaign) -> None:
+def test_raw_text_has_to_be_drafted_worse_than_chats(campaign: Any) -> None:
     bench = campaign.start("bench", **SMALL)
     assert bench.end() == 0
     control = bench.summary["controls"]["raw_text"]
@@ -262,7 +129,7 @@ def test_raw_text_has_to_be_drafted_worse_than_chats(campaign: Campaign) -> None
     assert alike.codes() == ["control_did_not_fail"]
 
 
-def test_the_recipe_names_everything_that_has_to_be_equal(campaign: Campaign) -> None:
+def test_the_recipe_names_everything_that_has_to_be_equal(campaign: Any) -> None:
     bench = campaign.start("bench", **SWEEP)
     assert bench.end() == 0
     recipe = bench.summary["recipe"]
@@ -275,7 +142,7 @@ def test_the_recipe_names_everything_that_has_to_be_equal(campaign: Campaign) ->
 SGLANG = {**SMALL, "engine": "sglang"}
 
 
-def test_sglang_is_measured_by_what_its_answers_tell_and_its_own_steps_agree(campaign: Campaign) -> None:
+def test_sglang_is_measured_by_what_its_answers_tell_and_its_own_steps_agree(campaign: Any) -> None:
     bench = campaign.start("bench", "cuda", **SGLANG)
     assert bench.end() == 0
     summary = bench.summary
@@ -295,7 +162,7 @@ def test_sglang_is_measured_by_what_its_answers_tell_and_its_own_steps_agree(cam
     assert summary["cells"][1]["speedup"]["prompts"] == 4 and summary["cells"][1]["first_token_ms"] is None
 
 
-def test_both_engines_tell_the_same_of_the_same_answers(campaign: Campaign) -> None:
+def test_both_engines_tell_the_same_of_the_same_answers(campaign: Any) -> None:
     figures = []
     for values in (SMALL, SGLANG):
         bench = campaign.start("bench", "cuda", **values)
@@ -304,7 +171,7 @@ def test_both_engines_tell_the_same_of_the_same_answers(campaign: Campaign) -> N
     assert figures[0] == figures[1]
 
 
-def test_an_older_sglang_tells_no_acceptance_by_position(campaign: Campaign) -> None:
+def test_an_older_sglang_tells_no_acceptance_by_position(campaign: Any) -> None:
     bench = campaign.start("bench", "cuda", env={"STAND_IN_OLD": "1"}, **SGLANG)
     assert bench.end() == 0
     assert bench.summary["acceptance_length"]["published"]["by_position"] == []
@@ -312,14 +179,14 @@ def test_an_older_sglang_tells_no_acceptance_by_position(campaign: Campaign) -> 
     assert [row["depth"] for row in bench.summary["by_depth"]] == [0, 3]
 
 
-def test_steps_that_sglang_made_for_others_are_told(campaign: Campaign) -> None:
+def test_steps_that_sglang_made_for_others_are_told(campaign: Any) -> None:
     bench = campaign.start("bench", "cuda", env={"STAND_IN_STRANGER": "1"}, **SGLANG)
     assert bench.end() == 0
     assert set(bench.codes()) == {"metrics_disagree", "bench_other_traffic"}
     assert bench.summary["speedup_c1"] is None
 
 
-def test_sglang_serves_with_its_key_in_a_file_that_goes_with_it(campaign: Campaign) -> None:
+def test_sglang_serves_with_its_key_in_a_file_that_goes_with_it(campaign: Any) -> None:
     serve = campaign.start("serve", "cuda", engine="sglang")
     endpoint = serve.directory / "endpoint.json"
     serve.wait_for(endpoint.exists)
@@ -331,7 +198,7 @@ def test_sglang_serves_with_its_key_in_a_file_that_goes_with_it(campaign: Campai
     assert not (serve.directory / "engine.yaml").exists()
 
 
-def test_the_journal_shows_progress_to_the_end_and_the_running_acceptance(campaign: Campaign) -> None:
+def test_the_journal_shows_progress_to_the_end_and_the_running_acceptance(campaign: Any) -> None:
     bench = campaign.start("bench", **SMALL)
     assert bench.end() == 0
     last = bench.lines("progress")[-1]
@@ -341,7 +208,7 @@ def test_the_journal_shows_progress_to_the_end_and_the_running_acceptance(campai
     assert figures[-1]["acceptance_length"] == pytest.approx(measured, abs=1e-3)
 
 
-def test_every_answer_is_kept_with_its_token_ids_and_steps(campaign: Campaign) -> None:
+def test_every_answer_is_kept_with_its_token_ids_and_steps(campaign: Any) -> None:
     bench = campaign.start("bench", **SMALL)
     assert bench.end() == 0
     kept = json.loads((bench.output / "bench.json").read_text())
@@ -351,7 +218,7 @@ def test_every_answer_is_kept_with_its_token_ids_and_steps(campaign: Campaign) -
     assert json.loads((bench.output / "recipe.json").read_text()) == kept["recipe"]
 
 
-def test_overlap_with_the_training_text_is_told(campaign: Campaign) -> None:
+def test_overlap_with_the_training_text_is_told(campaign: Any) -> None:
     campaign.prompts("train", ["Describe object number 2 of the household.", "Something else."])
     bench = campaign.start("bench", **SMALL)
     assert bench.end() == 0
@@ -360,7 +227,7 @@ def test_overlap_with_the_training_text_is_told(campaign: Campaign) -> None:
     assert overlaps["published"]["prompts"]["texts_sharing"] == 0
 
 
-def test_without_published_prompts_that_figure_is_null_and_said_to_be(campaign: Campaign) -> None:
+def test_without_published_prompts_that_figure_is_null_and_said_to_be(campaign: Any) -> None:
     campaign.prompts("published", [])
     bench = campaign.start("bench", **SMALL)
     assert bench.end() == 0
@@ -368,7 +235,7 @@ def test_without_published_prompts_that_figure_is_null_and_said_to_be(campaign: 
     assert bench.codes() == ["prompt_set_missing"]
 
 
-def test_without_any_prompt_bench_refuses_before_it_starts_an_engine(campaign: Campaign) -> None:
+def test_without_any_prompt_bench_refuses_before_it_starts_an_engine(campaign: Any) -> None:
     campaign.prompts("published", [])
     campaign.prompts("holdout", [])
     bench = campaign.start("bench", **SMALL)
@@ -377,7 +244,7 @@ def test_without_any_prompt_bench_refuses_before_it_starts_an_engine(campaign: C
     assert bench.engine_pids() == []
 
 
-def test_a_prompt_longer_than_the_context_is_left_out_and_named(campaign: Campaign) -> None:
+def test_a_prompt_longer_than_the_context_is_left_out_and_named(campaign: Any) -> None:
     campaign.prompts("holdout", ["Short and good?", "word " * 300])
     bench = campaign.start("bench", **SMALL)
     assert bench.end() == 0
@@ -386,20 +253,20 @@ def test_a_prompt_longer_than_the_context_is_left_out_and_named(campaign: Campai
     assert set(bench.codes()) == {"prompt_refused"}
 
 
-def test_a_drafter_that_the_engine_does_not_use_is_an_error(campaign: Campaign) -> None:
+def test_a_drafter_that_the_engine_does_not_use_is_an_error(campaign: Any) -> None:
     bench = campaign.start("bench", env={"STAND_IN_NO_DRAFTS": "1"}, **SMALL)
     assert bench.end() == 1
     assert bench.codes() == ["no_drafts_counted"]
 
 
-def test_texts_are_not_compared_in_a_dtype_in_which_they_may_differ(campaign: Campaign) -> None:
+def test_texts_are_not_compared_in_a_dtype_in_which_they_may_differ(campaign: Any) -> None:
     bench = campaign.start("bench", dtype="bfloat16", **SMALL)
     assert bench.end() == 0
     assert bench.summary["lossless_equal"] is None
     assert bench.codes() == ["lossless_not_compared"]
 
 
-def test_an_engine_that_dies_is_named_as_the_cause_and_its_twin_is_ended(campaign: Campaign) -> None:
+def test_an_engine_that_dies_is_named_as_the_cause_and_its_twin_is_ended(campaign: Any) -> None:
     bench = campaign.start("bench", env={"STAND_IN_DEATH": "6"}, **SMALL)
     assert bench.end() == 1
     assert bench.codes() == ["engine_worker_died"]
@@ -408,7 +275,7 @@ def test_an_engine_that_dies_is_named_as_the_cause_and_its_twin_is_ended(campaig
     assert read_manifest(bench.output) is None
 
 
-def test_a_stop_request_ends_both_engines_and_leaves_as_stopped(campaign: Campaign) -> None:
+def test_a_stop_request_ends_both_engines_and_leaves_as_stopped(campaign: Any) -> None:
     bench = campaign.start("bench", env={"STAND_IN_SECONDS": "0.3"}, **SMALL)
     bench.wait_for(lambda: (bench.directory / "journal.jsonl").exists() and len(bench.lines("progress")) > 2)
     bench.process.send_signal(signal.SIGTERM)
@@ -417,7 +284,7 @@ def test_a_stop_request_ends_both_engines_and_leaves_as_stopped(campaign: Campai
     assert read_manifest(bench.output) is None
 
 
-def test_a_layout_that_was_not_exported_is_refused_before_an_engine_starts(campaign: Campaign) -> None:
+def test_a_layout_that_was_not_exported_is_refused_before_an_engine_starts(campaign: Any) -> None:
     bench = campaign.start("bench", layout="nested", **SMALL)
     assert bench.end() == 1
     assert bench.codes() == ["drafter_missing"]
@@ -426,7 +293,7 @@ def test_a_layout_that_was_not_exported_is_refused_before_an_engine_starts(campa
 
 @pytest.mark.parametrize(("took", "path"), [("eagle 3 2,6,9", "method"), ("eagle3 2 2,6,9", "depth"),
                                             ("eagle3 3 2,6,10", "aux_layers")])  # fmt: skip
-def test_an_engine_that_took_another_plan_is_not_given_out(campaign: Campaign, took: str, path: str) -> None:
+def test_an_engine_that_took_another_plan_is_not_given_out(campaign: Any, took: str, path: str) -> None:
     serve = campaign.start("serve", env={"STAND_IN_TOOK": took})
     assert serve.end() == 1
     (finding,) = serve.lines("finding")
@@ -435,13 +302,13 @@ def test_an_engine_that_took_another_plan_is_not_given_out(campaign: Campaign, t
     assert living(serve.engine_pids()) == []
 
 
-def test_a_plan_that_was_not_taken_is_served_when_that_is_accepted(campaign: Campaign) -> None:
+def test_a_plan_that_was_not_taken_is_served_when_that_is_accepted(campaign: Any) -> None:
     serve = campaign.start("serve", env={"STAND_IN_TOOK": "eagle3 3 2,6,10"}, accepted=["plan_not_taken"])
     serve.wait_for((serve.directory / "endpoint.json").exists)
     assert serve.codes() == ["plan_not_taken"]
 
 
-def test_a_drafter_that_the_engine_would_read_wrong_is_refused_before_it_starts(campaign: Campaign) -> None:
+def test_a_drafter_that_the_engine_would_read_wrong_is_refused_before_it_starts(campaign: Any) -> None:
     path = campaign.directory / "drafter/flat/config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "draft_vocab_size": 41}))
     bench = campaign.start("bench", **SMALL)
@@ -449,7 +316,7 @@ def test_a_drafter_that_the_engine_would_read_wrong_is_refused_before_it_starts(
     assert bench.codes() and bench.engine_pids() == []
 
 
-def test_serve_gives_its_endpoint_to_the_owner_alone_and_takes_it_back(campaign: Campaign) -> None:
+def test_serve_gives_its_endpoint_to_the_owner_alone_and_takes_it_back(campaign: Any) -> None:
     serve = campaign.start("serve")
     endpoint = serve.directory / "endpoint.json"
     serve.wait_for(endpoint.exists)
@@ -466,7 +333,7 @@ def test_serve_gives_its_endpoint_to_the_owner_alone_and_takes_it_back(campaign:
         socket.create_connection(("127.0.0.1", found["port"]), timeout=5)
 
 
-def test_a_service_tells_how_long_it_took_from_the_word_to_drafted_tokens(campaign: Campaign) -> None:
+def test_a_service_tells_how_long_it_took_from_the_word_to_drafted_tokens(campaign: Any) -> None:
     serve = campaign.start("serve")
     serve.wait_for((serve.directory / "endpoint.json").exists)
     (line,) = serve.lines("launch")
@@ -477,7 +344,7 @@ def test_a_service_tells_how_long_it_took_from_the_word_to_drafted_tokens(campai
     assert told["total"] == pytest.approx(told["engine"] + told["overhead"], abs=0.05)
 
 
-def test_the_key_of_an_endpoint_stands_in_no_other_file(campaign: Campaign) -> None:
+def test_the_key_of_an_endpoint_stands_in_no_other_file(campaign: Any) -> None:
     serve = campaign.start("serve")
     serve.wait_for((serve.directory / "endpoint.json").exists)
     key = json.loads((serve.directory / "endpoint.json").read_text())["api_key"]
@@ -485,14 +352,14 @@ def test_the_key_of_an_endpoint_stands_in_no_other_file(campaign: Campaign) -> N
     assert [path.name for path in others if key in path.read_text()] == []
 
 
-def test_an_endpoint_that_does_not_draft_is_not_given_out(campaign: Campaign) -> None:
+def test_an_endpoint_that_does_not_draft_is_not_given_out(campaign: Any) -> None:
     serve = campaign.start("serve", env={"STAND_IN_NO_DRAFTS": "1"})
     assert serve.end() == 1
     assert serve.codes() == ["no_drafts_counted"]
     assert not (serve.directory / "endpoint.json").exists()
 
 
-def test_a_served_engine_that_dies_fails_the_run(campaign: Campaign) -> None:
+def test_a_served_engine_that_dies_fails_the_run(campaign: Any) -> None:
     serve = campaign.start("serve")
     serve.wait_for((serve.directory / "endpoint.json").exists)
     os.kill(serve.engine_pids()[0], signal.SIGKILL)

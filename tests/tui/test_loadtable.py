@@ -50,6 +50,9 @@ def test_the_report_holds_speeds_acceptance_checks_and_recipe():
 def test_what_was_lost_is_told():
     lost = {"ways_lost": [{"way": "ngram", "depth": 3, "loads_kept": 1, "why": "It died."}]}
     assert verdicts(lost) == ["lost: ngram, depth 3 after 1 loads: It died."]
+    over = {"starts": 2, "attempts": [1, 3], "taken_up": 9, "answers": 40}
+    assert "over 2 starts: 9 of 40 answers" in verdicts({"measured_over": over})[0]
+    assert verdicts({"measured_over": {**over, "starts": 1}}) == []
 
 
 def test_without_timed_rounds_there_is_no_table():
@@ -64,7 +67,12 @@ def test_a_manifest_of_any_shape_is_shown(nasty):
     cell = dict.fromkeys(SUMMARY["cells"][1], nasty)
     parts = {"p50": nasty, nasty if isinstance(nasty, str) else "p99": {"mean": nasty, "low": nasty}}
     deep = {"way": nasty, "depth": nasty, "speedup": {"mean": nasty, "low": nasty, "high": nasty}, "gap_ms": parts}
-    changed = {"cells": [nasty, cell, deep], "ways_lost": [nasty], "drafter_needed": [{"words": nasty}]}
+    changed = {
+        "cells": [nasty, cell, deep],
+        "ways_lost": [nasty],
+        "measured_over": {"starts": 2, "taken_up": nasty},
+        "drafter_needed": [{"words": nasty}],
+    }
     for summary in (dict.fromkeys(SUMMARY, nasty), {**SUMMARY, **changed, "controls": {"c": nasty}}):
         assert len(bars(load_rows(summary))) == len(load_rows(summary))
         as_text(summary)

@@ -85,7 +85,8 @@ def _row(place: int, entry: Mapping[str, Any]) -> LoadRow:
 
 
 def verdicts(summary: Mapping[str, Any]) -> list[str]:
-    """What follows from the speeds, a sentence each: the depth at each load, and whether a drafter is needed at all."""
+    """What follows from the speeds, a sentence each: the depth at each load, whether a drafter is needed at all, what
+    was lost, and over how many starts it was measured."""
     found = []
     for entry in map(_map, _list(summary.get("recommended_by_concurrency"))):
         depth, load = entry.get("depth"), number_of(entry.get("concurrency"))
@@ -99,6 +100,13 @@ def verdicts(summary: Mapping[str, Any]) -> list[str]:
         kept = number_of(entry.get("loads_kept"))
         way = f"{clean(entry.get('way') or UNKNOWN, 60)}, depth {number_of(entry.get('depth'))}"
         found.append(f"lost: {way} after {kept} loads: {clean(entry.get('why') or UNKNOWN, 300)}")
+    over = _map(summary.get("measured_over"))
+    if (_number(over.get("starts")) or 0) > 1:
+        taken = f"{number_of(over.get('taken_up'))} of {number_of(over.get('answers'))} answers"
+        found.append(
+            f"Measured over {number_of(over.get('starts'))} starts: {taken} were there when the last began; both "
+            "halves of each pair are of one start."
+        )
     return found
 
 

@@ -141,6 +141,21 @@ class Drafting:
         )
 
 
+def added(parts: Iterable[Drafting]) -> Drafting:
+    """The counts of several windows together; by position only where each of them with a draft tells it."""
+    parts = list(parts)
+    counted = [part for part in parts if part.drafts]
+    told = all(part.by_position for part in counted)
+    places = max((len(part.by_position) for part in counted), default=0) if told else 0
+    return Drafting(
+        sum(part.drafts for part in counted),
+        sum(part.drafted for part in counted),
+        sum(part.accepted for part in counted),
+        tuple(sum(sum(part.by_position[place : place + 1]) for part in counted) for place in range(places)),
+        exact=all(part.exact for part in parts),
+    )
+
+
 def drafting(window: Scrape) -> Drafting:
     """vLLM's drafting counts of a window (`increase`) or of a server's whole life (one scrape), engines added up."""
     return Drafting(

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from eagle3_backend.engines.acceptance import judge
 from eagle3_backend.engines.answers import Answer, counted_of
 from eagle3_backend.engines.measured import LOOP_SHARE, LOOPS_TOLERATED
-from eagle3_backend.engines.metrics import Drafting, Scrape, window
+from eagle3_backend.engines.metrics import Drafting, Scrape, added, window
 from eagle3_backend.engines.statistics import acceptance_interval, repeated_share
 from eagle3_backend.findings import Finding, error, info, warning
 
@@ -54,15 +54,7 @@ class Rounds:
     @property
     def counters(self) -> Drafting:
         """The counters over the rounds that were ours alone."""
-        parts = [each.counters for each in self.ours]
-        places = max((len(part.by_position) for part in parts), default=0)
-        return Drafting(
-            sum(part.drafts for part in parts),
-            sum(part.drafted for part in parts),
-            sum(part.accepted for part in parts),
-            tuple(sum(_at(part, place) for part in parts) for place in range(places)),
-            exact=all(part.exact for part in parts),
-        )
+        return added(each.counters for each in self.ours)
 
     @property
     def counted(self) -> Drafting:
@@ -159,10 +151,6 @@ def _never_alone() -> Finding:
         actual=0,
         fix="Measure while nobody else uses it, or start vLLM with --per-request-spec-decode-metrics detailed.",
     )
-
-
-def _at(counted: Drafting, place: int) -> float:
-    return counted.by_position[place] if place < len(counted.by_position) else 0.0
 
 
 def replay_finding(answers: Sequence[Answer], engine: str, dtype: Optional[str]) -> Finding:

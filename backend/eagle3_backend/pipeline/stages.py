@@ -79,6 +79,7 @@ _STAGES = (
         "comparison",
         "vllm",
         True,
+        True,
     ),
     Stage("diagnose", "Diagnosis", p.DiagnoseParameters, ("target", "export", "bench"), "diagnosis", "train"),
     Stage("trace", "Decode profile", p.TraceParameters, ("target", "export"), "profile", "vllm", True),

@@ -3,13 +3,13 @@
 Two engine starts, and one more for each further depth and each other way to draft. Speed is measured in pairs: each
 prompt goes to both servers, with both up where the host has room (else one after the other), one request at a time and
 at every other load that is asked for. Acceptance comes from the engine's own counters over whole prompt sets, several
-requests in flight. Depths that are not measured follow from the acceptance by position.
+requests in flight. Depths that are not measured follow from the acceptance by position. What is measured is kept part
+by part (`bench_kept`), so an attempt that is cut off is gone on with by the next.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -28,11 +28,13 @@ from eagle3_backend.findings import Finding, FindingError, error, info, warning
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.stages import bench_prompts, bench_report
 from eagle3_backend.stages.bench_client import Client
-from eagle3_backend.stages.bench_engines import BenchEngines
+from eagle3_backend.stages.bench_engines import BenchEngines, Server
+from eagle3_backend.stages.bench_kept import AnotherBuild, Kept, recipe_of
 from eagle3_backend.stages.bench_recipe import recipe
 from eagle3_backend.stages.bench_report import StepCost
+from eagle3_backend.stages.bench_resume import over_starts, take_up, tell_begun_anew, tell_kept
 from eagle3_backend.stages.bench_sweep import Launch, Sweep, launches
-from eagle3_backend.stages.context import StageContext
+from eagle3_backend.stages.context import StageContext, Stopped
 from eagle3_backend.stages.memory import room_for_two
 
 SETS = {"in_domain": "holdout.jsonl", "published": "published.jsonl"}
@@ -55,6 +57,12 @@ class _Asked:
     def plain_only(self) -> list[Prompt]:
         """Prompts of the lossless check whose plain answers do not come out of the speed pairs already."""
         return [prompt for prompt in self.lossless if prompt not in self.loads.get(1, ())]
+
+    @property
+    def parts(self) -> dict[str, Sequence[Prompt]]:
+        """All prompts by what they are asked for."""
+        loads = {f"{concurrency} in flight": prompts for concurrency, prompts in self.loads.items()}
+        return {**self.sets, **loads, "lossless": self.lossless, "raw": self.raw}
 
     def answers(self, ways: int, *, together: bool) -> int:
         """How many answers a bench of so many ways to draft waits for."""
@@ -82,17 +90,56 @@ class _Results:
 
 def run(context: StageContext) -> None:
     """Measure, judge, and write bench.json and recipe.json. Raises FindingError, Stopped."""
-    shutil.rmtree(context.output)
-    context.output.mkdir()
     facts = json.loads((context.inputs["target"] / "facts.json").read_text(encoding="utf-8"))
     ways = launches(context)
     asked = _choose(context)
     model = Path(facts["model"])
     together = room_for_two(context.spec["engine"], model, context.parameters.dtype)
-    engines = BenchEngines(context, model, asked.answers(len(ways), together=together))
-    results = _measure(engines, asked, ways, together=together)
+    plans = {"none": context.spec["engine"], **{launch.way.words: launch.plan for launch in ways}}
+    others = [Path(launch.way.directory) for launch in ways if launch.way.directory]
+    same = recipe_of(context.spec, context.parameters, plans, [model, context.inputs["drafter"], *others], asked.parts)
+    kept = take_up(context, {**same, "target": facts, "interleaved": together})
+    try:
+        engines, results, taken = _measured(context, kept, asked, ways, model, together=together)
+        _finish(context, facts, asked, engines, results, over_starts(kept, taken), together=together)
+    finally:
+        kept.close()
+
+
+def _measured(
+    context: StageContext, kept: Kept, asked: _Asked, ways: Sequence[Launch], model: Path, *, together: bool
+) -> tuple[BenchEngines, _Results, int]:
+    """What was measured now or before, and how many answers of it were there when this attempt began."""
+    taken = kept.answers
+    engines = BenchEngines(context, model, asked.answers(len(ways), together=together), kept)
+    try:
+        return engines, _measure(engines, asked, ways, together=together), taken
+    except AnotherBuild:
+        tell_begun_anew(context, kept)
+        return _measured(context, kept, asked, ways, model, together=together)
+    except (Stopped, FindingError):
+        tell_kept(context, engines, taken)
+        raise
+
+
+def _finish(
+    context: StageContext,
+    facts: Mapping[str, Any],
+    asked: _Asked,
+    engines: BenchEngines,
+    results: _Results,
+    measured_over: Mapping[str, Any],
+    *,
+    together: bool,
+) -> None:
+    try:
+        figures = _figures(context, results)
+    except FindingError:
+        engines.kept.void()
+        raise
     summary = {
-        **_figures(context, results),
+        **figures,
+        "measured_over": measured_over,
         "engine": {"name": context.spec["engine"]["engine"], "version": engines.version},
         "recipe": recipe(context, facts, asked.sets, engines.version, interleaved=together),
     }
@@ -103,6 +150,7 @@ def run(context: StageContext) -> None:
     timed = [row for cell in results.cells for row in bench_report.timed_rows(cell)]
     write_json(context.output / "bench.json", {**summary, "timings": engines.timings, "answers": rows, "timed": timed})
     write_json(context.output / "recipe.json", summary["recipe"])
+    engines.kept.close()
     context.finish(summary)
 
 
@@ -177,29 +225,29 @@ def _measure(engines: BenchEngines, asked: _Asked, ways: Sequence[Launch], *, to
     first, *others = ways
     sweep = Sweep(engines, asked.loads)
     with ExitStack() as plain_life:
+        plain = Server(engines, None, plain_life)
         with ExitStack() as drafted_life:
+            drafted = Server(engines, first, drafted_life)
             if together:
-                plain, client = _start_both(engines, first, plain_life, drafted_life)
+                if not sweep.is_whole(first.way):
+                    _start_both(plain, drafted)
                 with engines.timed("speed"):
-                    sweep.beside(first.way, plain, client)
+                    sweep.beside(first.way, plain, drafted)
             else:
-                plain = plain_life.enter_context(engines.engine(None))
                 with engines.timed("speed_plain"):
-                    sweep.alone(plain)
+                    sweep.alone(plain, [launch.way for launch in ways])
             with engines.timed("lossless"):
-                plain_answers = engines.ask(plain.chat, asked.plain_only, concurrency)
+                plain_answers = engines.ask(plain, Client.chat, asked.plain_only, concurrency, part="lossless")
             if not (together and others):
                 plain_life.close()
             if not together:
-                client = drafted_life.enter_context(engines.engine(first))
                 with engines.timed("speed"):
-                    sweep.beside(first.way, None, client)
-            measured = [engines.measure(client, name, prompts) for name, prompts in asked.sets.items()]
+                    sweep.beside(first.way, None, drafted)
+            measured = [engines.measure(drafted, name, prompts) for name, prompts in asked.sets.items()]
             with engines.timed("raw_text"):
                 # Raw text soon ends in a loop, so half the tokens tell as much.
-                raw = engines.ask(
-                    client.raw, asked.raw, concurrency, tokens=engines.parameters.max_new_tokens // 2 or 1
-                )
+                tokens = engines.parameters.max_new_tokens // 2 or 1
+                raw = engines.ask(drafted, Client.raw, asked.raw, concurrency, part="raw", tokens=tokens)
         sweep.others(others, plain if together else None)
     alone = {
         answer.prompt: answer for cell in sweep.cells[:1] for timed in cell.plain for answer in timed.round.answers
@@ -215,14 +263,11 @@ def _measure(engines: BenchEngines, asked: _Asked, ways: Sequence[Launch], *, to
     )
 
 
-def _start_both(
-    engines: BenchEngines, drafting: Launch, plain_life: ExitStack, drafted_life: ExitStack
-) -> tuple[Client, Client]:
+def _start_both(plain: Server, drafted: Server) -> None:
     """Both servers at once: most of a start is imports, which keep one core busy."""
     with ThreadPoolExecutor(2) as pool:
-        plain = pool.submit(plain_life.enter_context, engines.engine(None))
-        drafted = pool.submit(drafted_life.enter_context, engines.engine(drafting))
-        return plain.result(), drafted.result()
+        for started in [pool.submit(server.up) for server in (plain, drafted)]:
+            started.result()
 
 
 def _figures(context: StageContext, results: _Results) -> dict[str, Any]:

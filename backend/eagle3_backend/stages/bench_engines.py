@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from eagle3_backend.engines.answers import POLL, Answer, Prompt, Refusal, ask_all
+from eagle3_backend.engines.answers import POLL, Answer, Prompt, Refusal, ask_all, counted_of
 from eagle3_backend.engines.cells import Timed, Way
 from eagle3_backend.engines.launch import with_measurement
 from eagle3_backend.engines.measured import Measured
-from eagle3_backend.engines.metrics import window
+from eagle3_backend.engines.metrics import added, window
 from eagle3_backend.engines.plan import Plan
 from eagle3_backend.engines.rounds import read_round
 from eagle3_backend.findings import Finding, warning
-from eagle3_backend.stages.bench_client import Asking, Client, or_refusal
+from eagle3_backend.stages.bench_client import Client, or_refusal
+from eagle3_backend.stages.bench_kept import Kept
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.engine_http import RequestRefused
 from eagle3_backend.stages.engine_process import EngineProcess, unanswered
@@ -33,16 +34,39 @@ class Drafted(Protocol):
     def plan(self) -> Plan: ...
 
 
-class BenchEngines:
-    """Starts and asks the engines of one attempt: ``total`` is the number of answers that progress counts up to."""
+Asking = Callable[[Client, Prompt, int], Answer]
+"""A method of a client that asks."""
 
-    def __init__(self, context: StageContext, model: Path, total: int) -> None:
+
+class Server:
+    """An engine that is started when it is first asked, and ends with ``life``: what is kept from an earlier attempt
+    needs none."""
+
+    def __init__(self, engines: BenchEngines, launch: Drafted | None, life: ExitStack) -> None:
+        self._engines, self._launch, self._life = engines, launch, life
+        self._client: Client | None = None
+
+    def up(self) -> Client:
+        """Its client, once it is ready. Raises FindingError, Stopped, AnotherBuild."""
+        if self._client is None:
+            self._client = self._life.enter_context(self._engines.engine(self._launch))
+        return self._client
+
+
+class BenchEngines:
+    """Starts and asks the engines of one attempt: ``total`` is the number of answers that progress counts up to, and
+    ``kept`` holds what needs no asking."""
+
+    def __init__(self, context: StageContext, model: Path, total: int, kept: Kept) -> None:
         self.context = context
         self.parameters = context.parameters
         self.model = model
-        self.version = ""
+        self.kept = kept
+        self.version = kept.build
         self.timings: dict[str, float] = {}
-        self._total = total
+        self.total = total
+        self.asked = 0
+        """Answers that came in this attempt."""
         self._done = 0
         self._begin = 0.0
         self._running: list[EngineProcess] = []
@@ -58,6 +82,7 @@ class BenchEngines:
             client = Client(process.port, process.api_key, plan["engine"])
             try:
                 self.version = client.version()
+                self.kept.take_build(self.version)
                 yield client
             finally:
                 self._running.remove(process)
@@ -75,50 +100,91 @@ class BenchEngines:
             process.check()
 
     def ask(
-        self, how: Asking, prompts: Sequence[Prompt], concurrency: int, name: str = "", tokens: int = 0
+        self,
+        server: Server,
+        how: Asking,
+        prompts: Sequence[Prompt],
+        concurrency: int,
+        *,
+        part: str = "",
+        tokens: int = 0,
+        tell: bool = False,
     ) -> list[Answer]:
-        """Answers in the order of the prompts, asked for by a method of a client; refused prompts are reported and left
-        out.
+        """Answers in the order of the prompts; refused prompts are reported and left out.
 
-        ``name`` names the series of the running acceptance length, empty: none; ``tokens`` are those of an answer at
-        most, 0: as many as the parameters say.
+        ``part`` names what these answers belong to: those kept in it are not asked for again. Empty: they are kept by
+        the caller, or not at all. ``tokens`` are those of an answer at most, 0: as many as the parameters say; ``tell``
+        adds the running acceptance length to the part's series.
         """
         answers: dict[Prompt, Answer] = {}
-        accepted = steps = 0
+        open_prompts = []
+        for prompt in prompts:
+            found = self.kept.answer(part, prompt) if part else None
+            if found is None:
+                open_prompts.append(prompt)
+            else:
+                self._take(found, answers)
+        self.count(len(prompts) - len(open_prompts))
+        if not open_prompts:
+            return list(answers.values())
+        ask = partial(or_refusal, partial(how, server.up()), max_new_tokens=tokens or self.parameters.max_new_tokens)
         self._begin = self._begin or time.monotonic()
         try:
-            ask = partial(or_refusal, how, max_new_tokens=tokens or self.parameters.max_new_tokens)
-            for answer in ask_all(ask, prompts, concurrency, self.watch):
-                self._done += 1
-                rate = self._done / (time.monotonic() - self._begin)
-                self.context.journal.progress(self._done, self._total, "answers", rate)
-                if isinstance(answer, Refusal):
-                    self.context.report(_refused(answer))
-                    continue
-                answers[answer.prompt] = answer
-                accepted += answer.steps.accepted
-                steps += answer.steps.count
-                if name and steps:
-                    length = 1.0 + accepted / steps
-                    values = {"acceptance_length": length, f"acceptance_length/{name}": length}
-                    self.context.journal.metric(self._done, **values)
+            for answer in ask_all(ask, open_prompts, concurrency, self.watch):
+                self.asked += isinstance(answer, Answer)
+                if part:
+                    self.kept.keep_answer(part, answer)
+                self._take(answer, answers)
+                self.count(1)
+                if tell:
+                    self._tell_acceptance(part, answers)
         except (OSError, RequestRefused) as problem:
             raise unanswered(problem, self.watch) from problem
         return [answers[prompt] for prompt in prompts if prompt in answers]
 
-    def measure(self, client: Client, name: str, prompts: Sequence[Prompt]) -> Measured:
-        """Acceptance on one prompt set, from the counters before and after it."""
+    def count(self, answers: int) -> None:
+        """So many more answers are there, asked for or kept."""
+        self._done += answers
+        rate = self.asked / (time.monotonic() - self._begin) if self._begin else 0.0
+        self.context.journal.progress(self._done, self.total, "answers", rate)
+
+    def _take(self, answer: Answer | Refusal, answers: dict[Prompt, Answer]) -> None:
+        if isinstance(answer, Refusal):
+            self.context.report(_refused(answer))
+        else:
+            answers[answer.prompt] = answer
+
+    def _tell_acceptance(self, name: str, answers: dict[Prompt, Answer]) -> None:
+        steps = sum(answer.steps.count for answer in answers.values())
+        if steps:
+            length = 1.0 + sum(answer.steps.accepted for answer in answers.values()) / steps
+            values = {"acceptance_length": length, f"acceptance_length/{name}": length}
+            self.context.journal.metric(self._done, **values)
+
+    def measure(self, server: Server, name: str, prompts: Sequence[Prompt]) -> Measured:
+        """Acceptance on one prompt set, from the counters before and after it. For answers that an earlier attempt kept
+        of an unfinished set stands what they tell, as its counters went with it."""
         with self.timed(name):
+            kept = [self.kept.answer(name, prompt) for prompt in prompts]
+            ask = partial(self.ask, server, Client.chat, prompts, self.parameters.concurrency, part=name, tell=True)
+            counters = self.kept.counters(name)
+            if counters is None:
+                counters = counted_of([one for one in kept if isinstance(one, Answer)], self.parameters.depth)
+            if None not in kept:
+                return Measured(name, ask(), counters, {}, self.parameters.depth)
+            client = server.up()
             begin, before = time.monotonic(), client.scrape()
-            answers = self.ask(client.chat, prompts, self.parameters.concurrency, name)
-            counters = window(before, client.scrape(), time.monotonic() - begin).drafting
+            answers = ask()
+            counters = added([counters, window(before, client.scrape(), time.monotonic() - begin).drafting])
+            self.kept.keep_counters(name, counters)
         return Measured(name, answers, counters, {}, self.parameters.depth)
 
-    def round(self, client: Client, prompts: Sequence[Prompt]) -> Timed:
+    def round(self, server: Server, prompts: Sequence[Prompt]) -> Timed:
         """All these prompts at once, streamed, between two looks at the counters."""
         try:
+            client = server.up()
             before, begin = client.scrape(), time.monotonic()
-            answers = self.ask(client.streamed, prompts, len(prompts))
+            answers = self.ask(server, Client.streamed, prompts, len(prompts))
             seconds = time.monotonic() - begin
             found = read_round(before, client.scrape(), answers)
             if not found.ours:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,7 @@ from eagle3_backend.engines.launch import with_ngram, with_own_head
 from eagle3_backend.engines.plan import Plan
 from eagle3_backend.engines.targets import has_own_head
 from eagle3_backend.findings import FindingError, info, warning
-from eagle3_backend.stages.bench_client import Client
-from eagle3_backend.stages.bench_engines import BenchEngines
+from eagle3_backend.stages.bench_engines import BenchEngines, Server
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.drafted_engine import drafted_engine, engine_with
 
@@ -62,47 +62,73 @@ def _against(context: StageContext, name: str) -> Plan | None:
 
 
 class Sweep:
-    """The cells of a bench: ``loads`` are the prompts to ask at each number of requests in flight."""
+    """The cells of a bench: ``loads`` are the prompts to ask at each number of requests in flight. Pairs of rounds that
+    an earlier attempt kept are taken up."""
 
     def __init__(self, engines: BenchEngines, loads: Mapping[int, Sequence[Prompt]]) -> None:
         self._engines = engines
         self._loads = loads
-        self._plain: dict[int, tuple[Timed, ...]] = {}
+        self._plain: dict[tuple[int, int], Timed] = {}
         self.cells: list[Cell] = []
         self.lost: list[dict[str, str | int]] = []
 
-    def alone(self, plain: Client) -> None:
-        """Ask the target alone, for hosts without room for two servers."""
-        for concurrency in self._loads:
-            rounds = self._rounds(concurrency)
-            self._plain[concurrency] = tuple(self._engines.round(plain, prompts) for prompts in rounds)
+    def is_whole(self, way: Way) -> bool:
+        """Whether no pair of this way is left to measure."""
+        return all(
+            self._engines.kept.pair(way, concurrency, number, prompts)
+            for concurrency in self._loads
+            for number, prompts in self._rounds(concurrency)
+        )
 
-    def beside(self, way: Way, plain: Client | None, drafted: Client) -> None:
+    def alone(self, plain: Server, ways: Sequence[Way]) -> None:
+        """Ask the target alone, for hosts without room for two servers: every round that one of the ways has not been
+        paired with yet, since both halves of a pair are of one attempt."""
+        for concurrency in self._loads:
+            for number, prompts in self._rounds(concurrency):
+                if all(self._engines.kept.pair(way, concurrency, number, prompts) for way in ways):
+                    self._engines.count(len(prompts))
+                else:
+                    self._plain[concurrency, number] = self._engines.round(plain, prompts)
+
+    def beside(self, way: Way, plain: Server | None, drafted: Server) -> None:
         """One way at every load; with ``plain`` both servers in turn, so that drift of the machine meets both alike."""
         for concurrency in self._loads:
-            found: tuple[list[Timed], list[Timed]] = ([], [])
-            for number, prompts in enumerate(self._rounds(concurrency)):
-                if plain is None:
-                    found[1].append(self._engines.round(drafted, prompts))
-                    continue
-                for which in (0, 1) if number % 2 == 0 else (1, 0):
-                    found[which].append(self._engines.round((plain, drafted)[which], prompts))
-            without = tuple(found[0]) if plain else self._plain[concurrency]
-            self.cells.append(Cell(way, concurrency, tuple(found[1]), without))
+            pairs = []
+            for number, prompts in self._rounds(concurrency):
+                pair = self._engines.kept.pair(way, concurrency, number, prompts)
+                if pair:
+                    self._engines.count(len(prompts) * (2 if plain else 1))
+                else:
+                    pair = self._pair((concurrency, number), prompts, plain, drafted)
+                    self._engines.kept.keep_pair(way, concurrency, number, prompts, pair, shared=plain is None)
+                pairs.append(pair)
+            drafts, plains = (tuple(pair[half] for pair in pairs) for half in (0, 1))
+            self.cells.append(Cell(way, concurrency, drafts, plains))
 
-    def others(self, launches: Sequence[Launch], plain: Client | None) -> None:
+    def _pair(
+        self, place: tuple[int, int], prompts: Sequence[Prompt], plain: Server | None, drafted: Server
+    ) -> tuple[Timed, Timed]:
+        """(drafted, plain) of one round, measured now; the first one is asked by turns."""
+        if plain is None:
+            return self._engines.round(drafted, prompts), self._plain[place]
+        if place[1] % 2 == 0:
+            without = self._engines.round(plain, prompts)
+            return self._engines.round(drafted, prompts), without
+        return self._engines.round(drafted, prompts), self._engines.round(plain, prompts)
+
+    def others(self, launches: Sequence[Launch], plain: Server | None) -> None:
         """The other ways, one server after the other. One that fails is told; what was measured stays."""
         for launch in launches:
             try:
-                with self._engines.engine(launch) as drafted:
-                    self.beside(launch.way, plain, drafted)
+                with ExitStack() as life:
+                    self.beside(launch.way, plain, Server(self._engines, launch, life))
             except FindingError as problem:
                 self._lose(launch.way, problem)
 
-    def _rounds(self, concurrency: int) -> Iterator[Sequence[Prompt]]:
+    def _rounds(self, concurrency: int) -> Iterator[tuple[int, Sequence[Prompt]]]:
         prompts = self._loads[concurrency]
-        for start in range(0, len(prompts), concurrency):
-            yield prompts[start : start + concurrency]
+        for number, start in enumerate(range(0, len(prompts), concurrency)):
+            yield number, prompts[start : start + concurrency]
 
     def _lose(self, way: Way, problem: FindingError) -> None:
         cause = problem.findings[0]

@@ -51,6 +51,8 @@ class ResumeDialog(Dialog[bool]):
         words = f"Attempt {view.attempt + 1} of {clean(view.name, 40)}"
         if stage is not None and not stage.resumes:
             words += " starts over: this stage keeps no checkpoints."
+        elif stage is not None and stage.makes != "checkpoint":
+            words += " goes on from what it has kept."
         else:
             words += " goes on from its newest whole checkpoint; one that is torn is skipped, and its log says so."
         lines = wrapped(look, words, self.room)

@@ -13,7 +13,7 @@ from textual.containers import Container
 from eagle3_backend.control.commands import Artifact, Attempts, FollowLog, Specification
 from eagle3_backend.control.snapshot import Event, Snapshot, StageView
 from eagle3_backend.pipeline.parameters import StageParameters
-from eagle3_backend.pipeline.stages import STAGES
+from eagle3_backend.pipeline.stages import STAGES, Stage
 from eagle3_tui.bindings import bindings
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.specfacts import spec_lines
@@ -61,7 +61,7 @@ class Facts(Scroller):
         declared = STAGES.get(view.name)
         if declared is not None:
             run.append(("reads", ", ".join(declared.reads) or "nothing"))
-            run.append(("resumes", "yes, from its last checkpoint" if declared.resumes else "starts over"))
+            run.append(("resumes", _going_on(declared)))
         lines += [Text(""), look.line(("Run", "accent bold")), *pairs_lines(run, look, width)]
         if part.attempts:
             lines += [Text(""), look.line(("Attempts", "accent bold"))]
@@ -178,3 +178,10 @@ class StageScreen(PanelScreen):
     def leave(self) -> None:
         self.panel.ask(FollowLog(self._log))
         super().leave()
+
+
+def _going_on(stage: Stage) -> str:
+    """What the next attempt of an unfinished one begins with."""
+    if not stage.resumes:
+        return "starts over"
+    return "yes, from its last checkpoint" if stage.makes == "checkpoint" else "yes, from what it has kept"

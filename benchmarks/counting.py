@@ -53,15 +53,17 @@ def pairs(rows: int) -> int:
     return rows * (rows + 1) // 2
 
 
-def _flash(query: Any, *_: Any, **__: Any) -> int:
-    """Scores and output of the causal pairs; the kernel leaves the others out."""
+def _flash(query: Any, key: Any, _value: Any, _dropout: float = 0.0, causal: bool = False, **_: Any) -> int:
+    """Scores and output; the kernel leaves out the pairs that a causal mask hides."""
     batch, heads, rows, size = query
-    return 2 * 2 * batch * heads * size * pairs(rows)
+    return 2 * 2 * batch * heads * size * (pairs(rows) if causal else rows * key[2])
 
 
-def _flash_backward(_grad: Any, query: Any, *_: Any, **__: Any) -> int:
+def _flash_backward(
+    _grad: Any, query: Any, key: Any, value: Any, _output: Any, _lse: Any, dropout: float, causal: bool, **_: Any
+) -> int:
     """Scores once more, then four products."""
-    return _flash(query) * 5 // 2
+    return _flash(query, key, value, dropout, causal) * 5 // 2
 
 
 FORMULAS = {

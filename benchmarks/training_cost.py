@@ -62,14 +62,14 @@ def main(variant: str) -> dict[str, dict[str, float]]:
         kernel = importlib.import_module("eagle3_kernels.draft_loss")
         # Chunks as on a GPU, and fewer passes over a chunk: a count that is not smaller for it and takes seconds.
         kernel.CHUNK_ROWS["torch"] = kernel.CHUNK_ROWS["triton"]
-        kernel._TILE = TILE_ROWS * training_inputs.STEPS * training_inputs.KIMI.draft_vocabulary
+        kernel.LOGITS_AT_ONCE = TILE_ROWS * training_inputs.STEPS * training_inputs.KIMI.draft_vocabulary
     found = {}
     for rows in ROWS:
         started = time.monotonic()
         with FakeTensorMode():
             step = step_of(variant, training_inputs.weights(training_inputs.KIMI), training_inputs.KIMI)
             given = training_inputs.data(training_inputs.KIMI, rows)
-            found[f"T {rows}"] = counted = counting.counted(lambda step=step, given=given: step.loss(given).backward())
+            found[f"T {rows}"] = counted = counting.counted(lambda step=step, given=given: step.gradients(given))
         if variant in LIBRARIES:
             # The stand-ins compute nothing, so their products are missing.
             del counted["tflop"]

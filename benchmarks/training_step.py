@@ -66,7 +66,7 @@ def main(variant: str, rows: int) -> dict[str, float]:
 
     def call() -> None:
         optimizer.param_groups[0]["lr"] = next(rates)
-        step.loss(batches[next(sizes)]).backward()
+        step.gradients(batches[next(sizes)])
         norms.append(float(torch.nn.utils.clip_grad_norm_(trained, 1.0)))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -13,15 +13,16 @@ from training_inputs import EPS, STEPS, Data, Shapes, Weights
 
 
 class Step:
-    """The loss of one step, mean over the rows of each of its unrolled steps."""
+    """The gradients of one step's loss, mean over the rows of each of its unrolled steps."""
 
     def __init__(self, shapes: Shapes, given: Weights) -> None:
         self.model = drafter_of(shapes, given)
         self.teacher_head = given.teacher_head
 
-    def loss(self, given: Data) -> Tensor:
+    def gradients(self, given: Data) -> None:
         with torch.autocast("cpu", torch.bfloat16):
-            return self._loss(given)
+            loss = self._loss(given)
+        loss.backward()
 
     def _loss(self, given: Data) -> Tensor:
         drafter, layer, count = self.model, self.model.midlayer, len(given.tokens)

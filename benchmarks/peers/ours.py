@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import torch
-from torch import Tensor
 from training_inputs import AUX, EPS, STEPS, THETA, Data, Shapes, Weights
 
 from eagle3_backend.drafter.config import DrafterConfig
@@ -39,7 +38,7 @@ def drafter_of(shapes: Shapes, given: Weights) -> Drafter:
 
 
 class Step:
-    """The loss of one step, mean over the rows of each of its unrolled steps."""
+    """The gradients of one step's loss, mean over the rows of each of its unrolled steps."""
 
     def __init__(self, shapes: Shapes, given: Weights) -> None:
         self.model = drafter_of(shapes, given)
@@ -54,11 +53,11 @@ class Step:
             target=target,
         )
 
-    def loss(self, given: Data) -> Tensor:
+    def gradients(self, given: Data) -> None:
         count = len(given.tokens)
         places = torch.arange(count)
         tokens = torch.stack([given.of_step(step) for step in range(STEPS)])
         rows = Rows(given.aux, given.tokens, places, (count,), places, tokens)
         left = count - torch.arange(STEPS)
-        batch = Batch(rows, given.last, places < left[:, None], (count,))
-        return Trainer.forward(self.trainer, batch, 1.0 / left, torch.ones(count)).total
+        batch = Batch(rows, given.last, places < left[:, None], (count,), ((0, count),))
+        Trainer.forward(self.trainer, batch, 1.0 / left, torch.ones(count))

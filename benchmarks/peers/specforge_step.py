@@ -26,7 +26,7 @@ torch._dynamo.config.disable = True
 
 
 class Step:
-    """The loss of one step, mean over the rows of each of its unrolled steps."""
+    """The gradients of one step's loss, mean over the rows of each of its unrolled steps."""
 
     def __init__(self, shapes: Shapes, given: Weights, counting: bool = False) -> None:
         config = LlamaConfig(
@@ -62,7 +62,10 @@ class Step:
         rest = given.teacher_head.new_zeros(shapes.vocabulary - shapes.draft_vocabulary, shapes.hidden)
         self.teacher_head = torch.cat([given.teacher_head, rest])
 
-    def loss(self, given: Data) -> Tensor:
+    def gradients(self, given: Data) -> None:
+        self._loss(given).backward()
+
+    def _loss(self, given: Data) -> Tensor:
         count = len(given.tokens)
         with torch.no_grad():
             states = torch.nn.functional.rms_norm(given.last.float(), given.last.shape[-1:], eps=EPS)

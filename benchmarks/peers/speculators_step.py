@@ -22,7 +22,7 @@ from transformers.modeling_utils import AttentionInterface
 
 
 class Step:
-    """The loss of one step, as its trainer calls it: float32 weights under bf16 autocast."""
+    """The gradients of one step's loss, as its trainer calls it: float32 weights under bf16 autocast."""
 
     def __init__(self, shapes: Shapes, given: Weights, counting: bool = False) -> None:
         layer = LlamaConfig(
@@ -65,7 +65,10 @@ class Step:
             self.losses = {"kl_div": (_FusedLoss.apply, 1.0)}
             self.model._build_attn_mask = lambda *_, **__: None
 
-    def loss(self, given: Data) -> Tensor:
+    def gradients(self, given: Data) -> None:
+        self._loss(given).backward()
+
+    def _loss(self, given: Data) -> Tensor:
         count = len(given.tokens)
         with torch.autocast("cpu", torch.bfloat16):
             _, loss, _ = self.model(

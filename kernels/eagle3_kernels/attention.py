@@ -18,7 +18,8 @@ from eagle3_kernels.dispatch import kernel_path
 
 PLAIN_ROWS = 256
 """Documents up to this long are done by the definition: two batched products beat the flash kernel there (CPU, bf16:
-63 against 137 ms forward and backward at 15 documents of 184 rows, level at 512)."""
+63 against 137 ms forward and backward at 15 documents of 184 rows, level at 512). So are a few rows of a longer one
+that make no more scores than that."""
 
 
 def ttt_attention(
@@ -29,6 +30,7 @@ def ttt_attention(
     own_values: Sequence[Tensor],
     *,
     documents: Sequence[int] | None = None,
+    key_documents: Sequence[int] | None = None,
     window: int | None = None,
 ) -> Tensor:
     """Attention output [batch, heads, rows, head size] of one step.
@@ -38,13 +40,20 @@ def ttt_attention(
     only. ``documents`` are the lengths of the documents that lie one behind the other in the rows of a single batch
     entry, and do not see each other; without it each batch entry is a document, padded at its end. With a ``window`` a
     row sees the last ``window`` of the step-0 keys, its own among them, and all its own keys.
+
+    Queries may be the last rows of their documents only: ``key`` and ``value`` then have more rows, as many of each
+    document as ``key_documents`` says.
     """
     if flash.gpu_takes(query):
-        lengths = documents or [query.shape[-2]] * query.shape[0]
+        lengths = flash.Lengths(
+            tuple(documents or [query.shape[-2]] * query.shape[0]),
+            tuple(key_documents or documents or [key.shape[-2]] * key.shape[0]),
+        )
         return _MergedAttention.apply(lengths, window, query, key, value, *own_keys, *own_values)
     if documents is None:
         return _documents(query, key, value, own_keys, own_values, window)
-    split = [entry.split(list(documents), -2) for entry in (query, key, value, *own_keys, *own_values)]
+    split = [entry.split(list(documents), -2) for entry in (query, *own_keys, *own_values)]
+    split[1:1] = [entry.split(list(key_documents or documents), -2) for entry in (key, value)]
     steps = len(own_keys)
     outputs = [
         _documents(queries, keys, values, own[:steps], own[steps:], window)
@@ -62,9 +71,8 @@ def _documents(
     window: int | None,
 ) -> Tensor:
     """The same where each batch entry is a document."""
-    chosen = (
-        merged_attention if query.device.type == "cpu" and query.shape[-2] > PLAIN_ROWS else ttt_attention_reference
-    )
+    many = query.shape[-2] * key.shape[-2] > PLAIN_ROWS**2
+    chosen = merged_attention if query.device.type == "cpu" and many else ttt_attention_reference
     return chosen(query, key, value, own_keys, own_values, window)
 
 
@@ -89,11 +97,12 @@ def ttt_attention_reference(
     window: int | None = None,
 ) -> Tensor:
     """The same by its definition: all scores at once, one softmax. Memory grows with rows squared."""
-    rows, scale, group = query.shape[-2], query.shape[-1] ** -0.5, query.shape[1] // key.shape[1]
+    rows, scale, group = key.shape[-2], query.shape[-1] ** -0.5, query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
-    hidden = torch.ones(rows, rows, dtype=torch.bool, device=query.device).triu(1)
+    earlier = rows - query.shape[-2]
+    hidden = torch.ones(query.shape[-2], rows, dtype=torch.bool, device=query.device).triu(1 + earlier)
     if window is not None:
-        hidden |= torch.ones_like(hidden).tril(-window)
+        hidden |= torch.ones_like(hidden).tril(earlier - window)
     scores = [(query @ key.transpose(-1, -2) * scale).masked_fill(hidden, float("-inf"))]
     scores += [(query * own.repeat_interleave(group, 1)).sum(-1, keepdim=True) * scale for own in own_keys]
     weights = torch.softmax(torch.cat(scores, -1), -1)
@@ -114,7 +123,7 @@ class _MergedAttention(torch.autograd.Function):
     @staticmethod
     def forward(
         context: Any,
-        documents: Sequence[int] | None,
+        documents: flash.Lengths | None,
         window: int | None,
         query: Tensor,
         key: Tensor,

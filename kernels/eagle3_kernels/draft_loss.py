@@ -22,7 +22,7 @@ _LK_DECAY = 3.0
 """Decay eta of the hybrid loss's weight, exp(-eta * alpha) (arXiv 2602.23881)."""
 CHUNK_ROWS = {"torch": 128, "triton": 512}
 """Teacher rows at a time: few enough for small memory, enough for products at full speed."""
-_TILE = 1 << 18
+LOGITS_AT_ONCE = 1 << 18
 """Logits that plain torch treats at a time: they stay in a core's own cache from one operation to the next."""
 
 
@@ -31,9 +31,10 @@ class Teacher:
     """Target distributions over the draft vocabulary.
 
     ``hidden`` [M, Ht] is the target's last hidden state after its final norm, row m being the teacher of row m at step
-    0; ``head`` [DV, Ht] holds the target's head rows that the draft vocabulary keeps. ``scale`` multiplies the logits
-    and ``softcap`` c bounds them by c * tanh(logits / c), where the target does so. ``kept`` [M], where it is known, is
-    the share of each row's whole distribution that lies in the draft vocabulary.
+    0 (there may be more of them than rows that draft, for the later steps of the last ones); ``head`` [DV, Ht] holds
+    the target's head rows that the draft vocabulary keeps. ``scale`` multiplies the logits and ``softcap`` c bounds
+    them by c * tanh(logits / c), where the target does so. ``kept`` [M], where it is known, is the share of each row's
+    whole distribution that lies in the draft vocabulary.
     """
 
     hidden: Tensor
@@ -89,15 +90,15 @@ def draft_loss_reference(
     target = torch.log_softmax(teacher.logits(slice(None)), -1)
     kept = torch.ones_like(target[:, 0]) if teacher.kept is None else teacher.kept
     for step in range(steps):
-        draft = torch.log_softmax(_wide(hidden[step, : rows - step] @ head.T), -1)
-        goal = target[step:]
+        goal = target[step : step + rows]
+        draft = torch.log_softmax(_wide(hidden[step, : len(goal)] @ head.T), -1)
         loss = (goal.exp() * (goal - draft)).sum(-1)
-        alpha = torch.minimum(goal.exp() * kept[step:, None], draft.exp()).sum(-1)
+        alpha = torch.minimum(goal.exp() * kept[step : step + rows, None], draft.exp()).sum(-1)
         if kind == "lk_hybrid":
             share = torch.exp(-_LK_DECAY * alpha.detach())
             loss = share * loss + (1 - share) * (1 - alpha)
         entries = (loss, draft.argmax(-1), alpha.detach())
-        columns.append([torch.nn.functional.pad(entry, (0, step)) for entry in entries])
+        columns.append([torch.nn.functional.pad(entry, (0, rows - len(goal))) for entry in entries])
     losses, choices, alphas = (torch.stack(column) for column in zip(*columns, strict=True))
     used = weights > 0
     return DraftLoss((losses * weights).sum(), (losses * used).detach(), choices * used, alphas * used)
@@ -138,13 +139,14 @@ def _chunks(
     d_head: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The outputs of `draft_loss`; gradients go to ``d_hidden`` and are added to ``d_head``, where these are given."""
-    path = kernel_path(hidden.device).name
-    chunk = chunk or CHUNK_ROWS[path]
+    path, count = kernel_path(hidden.device).name, len(teacher.hidden)
+    # As many chunks as make them about that long, all alike: a short last one costs what a whole one does.
+    chunk = chunk or -(-count // max(1, round(count / CHUNK_ROWS[path])))
     weight = _wide(weights)
     losses, alphas = torch.zeros_like(weight), torch.zeros_like(weight)
     choices = torch.zeros(weight.shape, dtype=torch.int64, device=weight.device)
-    for start in range(0, weight.shape[1], chunk):
-        rows = slice(start, min(start + chunk, weight.shape[1]))
+    for start in range(0, count, chunk):
+        rows = slice(start, min(start + chunk, count))
         piece = _gather(hidden, rows)
         shape = (*piece.shape[:2], len(head))
         logits = (piece.flatten(0, 1) @ head.T).view(shape)
@@ -166,26 +168,26 @@ def _wide(values: Tensor) -> Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 
-def _meetings(steps: int, rows: slice) -> Iterator[tuple[int, slice, slice]]:
-    """For each step, its own rows that meet these teacher rows (row m meets teacher row m + step), and their places
-    among them."""
+def _meetings(steps: int, count: int, rows: slice) -> Iterator[tuple[int, slice, slice]]:
+    """For each step, which of its ``count`` rows meet these teacher rows (row m meets teacher row m + step), and their
+    places among them."""
     for step in range(steps):
-        first = max(rows.start - step, 0)
-        if first < rows.stop - step:
-            yield step, slice(first, rows.stop - step), slice(first + step - rows.start, rows.stop - rows.start)
+        first, stop = max(rows.start - step, 0), min(rows.stop - step, count)
+        if first < stop:
+            yield step, slice(first, stop), slice(first + step - rows.start, stop + step - rows.start)
 
 
 def _gather(values: Tensor, rows: slice) -> Tensor:
     """What of ``values`` [K, M, ...] meets the teacher rows, [K, C, ...]; zeros where no row does."""
     piece = values.new_zeros(len(values), rows.stop - rows.start, *values.shape[2:])
-    for step, own, place in _meetings(len(values), rows):
+    for step, own, place in _meetings(*values.shape[:2], rows):
         piece[step, place] = values[step, own]
     return piece
 
 
 def _scatter(values: Tensor, piece: Tensor, rows: slice) -> None:
     """The way back of `_gather`."""
-    for step, own, place in _meetings(len(values), rows):
+    for step, own, place in _meetings(*values.shape[:2], rows):
         values[step, own] = piece[step, place]
 
 
@@ -211,7 +213,7 @@ def _rows(
         )
     losses, alphas = torch.empty_like(weight), torch.empty_like(weight)
     choices = torch.empty(weight.shape, dtype=torch.int64, device=weight.device)
-    tile = max(1, _TILE // (logits.shape[0] * logits.shape[2]))
+    tile = max(1, LOGITS_AT_ONCE // (logits.shape[0] * logits.shape[2]))
     for start in range(0, logits.shape[1], tile):
         part = slice(start, start + tile)
         goal_log = torch.log_softmax(finish_logits(target[part], teacher.scale, teacher.softcap), -1)

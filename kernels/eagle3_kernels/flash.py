@@ -2,12 +2,14 @@
 another output and another log-sum-exp than its forward gave.
 
 Tensors are [batch, heads, rows, head size]; keys and values may have fewer heads than queries, a divisor of their
-number. Row j sees the rows up to itself, with a window of W rows only the last W of them.
+number. Row j sees the rows up to itself, with a window of W rows only the last W of them. Where there are fewer queries
+than keys they are those of the last rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
@@ -20,6 +22,14 @@ _cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _cpu_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 _gpu = torch.ops.aten._flash_attention_forward
 _gpu_backward = torch.ops.aten._flash_attention_backward
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Rows of each document, over all rows of all batch entries: those with a query, and those with a key."""
+
+    queries: tuple[int, ...]
+    keys: tuple[int, ...]
 
 
 def gpu_takes(query: Tensor) -> bool:
@@ -35,12 +45,19 @@ def gpu_takes(query: Tensor) -> bool:
 
 def cpu_forward(query: Tensor, key: Tensor, value: Tensor, window: int | None) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp [batch, heads, rows] of one document per batch entry."""
-    if window is None or window >= query.shape[-2]:
-        output, lse = _cpu(query, key, value, 0.0, True)
-        return output, lse
+    earlier = key.shape[-2] - query.shape[-2]
+    if window is None or window >= key.shape[-2]:
+        output, lse = _cpu(query, key[:, :, earlier:], value[:, :, earlier:], 0.0, True)
+        if not earlier:
+            return output, lse
+        # The kernel's causal mask begins at the first key, so the keys before the first query are a block of their own.
+        before, before_lse = _cpu(query, key[:, :, :earlier], value[:, :, :earlier], 0.0, False)
+        whole = torch.logaddexp(lse, before_lse)
+        shares = [(part - whole).exp()[..., None] for part in (lse, before_lse)]
+        return (output * shares[0] + before * shares[1]).to(query.dtype), whole
     pieces = [
         _cpu(query[:, :, rows], key[:, :, seen], value[:, :, seen], 0.0, False, attn_mask=mask)
-        for rows, seen, mask in _windows(query, window)
+        for rows, seen, mask in _windows(query, earlier, window)
     ]
     return torch.cat([output for output, _ in pieces], -2), torch.cat([lse for _, lse in pieces], -1)
 
@@ -49,10 +66,19 @@ def cpu_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor, window: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value for the causal block's part of ``output``."""
-    if window is None or window >= query.shape[-2]:
-        return _cpu_backward(grad, query, key, value, output, lse, 0.0, True)
+    earlier = key.shape[-2] - query.shape[-2]
+    if window is None or window >= key.shape[-2]:
+        parts = [
+            _cpu_backward(grad, query, key[:, :, rows], value[:, :, rows], output, lse, 0.0, causal)
+            for rows, causal in ((slice(earlier), False), (slice(earlier, None), True))
+            if causal or earlier
+        ]
+        if not earlier:
+            return parts[0]
+        before, last = parts
+        return before[0].add_(last[0]), torch.cat([before[1], last[1]], -2), torch.cat([before[2], last[2]], -2)
     d_query, d_key, d_value = torch.empty_like(query), torch.zeros_like(key), torch.zeros_like(value)
-    for rows, seen, mask in _windows(query, window):
+    for rows, seen, mask in _windows(query, earlier, window):
         states = [entry[:, :, rows].contiguous() for entry in (output, lse)]
         own, keys, values = query[:, :, rows], key[:, :, seen], value[:, :, seen]
         parts = _cpu_backward(grad[:, :, rows].contiguous(), own, keys, values, *states, 0.0, False, attn_mask=mask)
@@ -62,30 +88,29 @@ def cpu_backward(
     return d_query, d_key, d_value
 
 
-def _windows(query: Tensor, window: int) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Query rows, the keys that any of them sees, and the mask between the two."""
+def _windows(query: Tensor, earlier: int, window: int) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Query rows, the keys that any of them sees, and the mask between the two; ``earlier`` rows have keys only."""
     count = query.shape[-2]
     for start in range(0, count, WINDOW_ROWS):
-        stop, first = min(start + WINDOW_ROWS, count), max(0, start - window + 1)
-        distance = torch.arange(start, stop)[:, None] - torch.arange(first, stop)
+        stop, first = min(start + WINDOW_ROWS, count), max(0, earlier + start - window + 1)
+        distance = torch.arange(earlier + start, earlier + stop)[:, None] - torch.arange(first, earlier + stop)
         mask = torch.zeros(distance.shape, dtype=query.dtype)
         yield (
             slice(start, stop),
-            slice(first, stop),
+            slice(first, earlier + stop),
             mask.masked_fill_((distance < 0) | (distance >= window), -torch.inf),
         )
 
 
 def gpu_forward(
-    query: Tensor, key: Tensor, value: Tensor, documents: Sequence[int], window: int | None
+    query: Tensor, key: Tensor, value: Tensor, documents: Lengths, window: int | None
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-    """Output, log-sum-exp and what backward wants back; ``documents`` are lengths, over all rows of all entries."""
-    ends = _ends(documents, query.device)
-    longest = max(documents)
+    """Output, log-sum-exp and what backward wants back. The kernel aligns the causal mask with the last key."""
     packed = [_packed(entry) for entry in (query, key, value)]
     output, lse, seed, offset, _ = _gpu(
-        *packed, ends, ends, longest, longest, 0.0, True, False, window_size_left=_left(window), window_size_right=0
-    )
+        *packed, *_bounds(documents, query.device), 0.0, True, False,
+        window_size_left=_left(window), window_size_right=0,
+    )  # fmt: skip
     return _unpacked(output, query), lse.unflatten(1, (len(query), -1)).transpose(0, 1), (seed, offset)
 
 
@@ -96,20 +121,25 @@ def gpu_backward(
     value: Tensor,
     output: Tensor,
     lse: Tensor,
-    documents: Sequence[int],
+    documents: Lengths,
     window: int | None,
     random: tuple[Tensor, Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value for the causal block's part of ``output``."""
-    ends, longest = _ends(documents, query.device), max(documents)
     packed = [_packed(entry) for entry in (grad, query, key, value, output)]
     lse = lse.transpose(0, 1).flatten(1).contiguous()
     gradients = _gpu_backward(
-        *packed, lse, ends, ends, longest, longest, 0.0, True, *random,
+        *packed, lse, *_bounds(documents, query.device), 0.0, True, *random,
         window_size_left=_left(window), window_size_right=0,
     )  # fmt: skip
     d_query, d_key, d_value = (_unpacked(gradient, query) for gradient in gradients)
     return d_query, d_key, d_value
+
+
+def _bounds(documents: Lengths, device: torch.device) -> tuple[Tensor, Tensor, int, int]:
+    """Ends of the documents among queries and among keys, and the longest of each."""
+    ends = [_ends(lengths, device) for lengths in (documents.queries, documents.keys)]
+    return ends[0], ends[1], max(documents.queries), max(documents.keys)
 
 
 def _ends(documents: Sequence[int], device: torch.device) -> Tensor:

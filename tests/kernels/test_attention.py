@@ -36,15 +36,25 @@ def assert_exact(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
         torch.testing.assert_close(mine.double(), exact, rtol=1e-5, atol=1e-5)
 
 
-def by_document(query, key, value, own_keys, own_values, *, documents, window=None) -> torch.Tensor:
+def by_document(query, key, value, own_keys, own_values, *, documents, key_documents=None, window=None) -> torch.Tensor:
     """The definition, one document after the other."""
-    start, outputs = 0, []
-    for length in documents:
-        rows = slice(start, start + length)
-        cut = [[entry[:, :, rows] for entry in group] for group in ((query, key, value), own_keys, own_values)]
-        outputs.append(ttt_attention_reference(*cut[0], cut[1], cut[2], window))
-        start += length
+    lengths = list(documents), list(key_documents or documents)
+    queries, *own = (entry.split(lengths[0], -2) for entry in (query, *own_keys, *own_values))
+    keys, values = (entry.split(lengths[1], -2) for entry in (key, value))
+    steps, outputs = len(own_keys), []
+    for place, rows in enumerate(queries):
+        mine = [entry[place] for entry in own]
+        outputs.append(ttt_attention_reference(rows, keys[place], values[place], mine[:steps], mine[steps:], window))
     return torch.cat(outputs, -2)
+
+
+def last_rows(tensors: list[torch.Tensor], documents, kept) -> list[torch.Tensor]:
+    """Queries and own keys of the last ``kept`` rows of each document only."""
+    ends = torch.tensor(documents).cumsum(0).tolist()
+    rows = torch.cat([torch.arange(end - count, end) for end, count in zip(ends, kept, strict=True)])
+    query, key, value, *own = tensors
+    cut = [entry.detach()[:, :, rows].requires_grad_() for entry in (query, *own)]
+    return [cut[0], key, value, *cut[1:]]
 
 
 @pytest.mark.parametrize("key_heads", [HEADS, 2])
@@ -122,28 +132,57 @@ def test_documents_in_a_packed_row_do_not_see_each_other(window: int | None) -> 
     assert_exact(run(ttt_attention, tensors, 2, documents=documents, window=window), exact)
 
 
+def test_the_definition_for_the_last_rows_is_that_of_all_rows_cut() -> None:
+    tensors = inputs(2, torch.float64)
+    whole = ttt_attention_reference(*tensors[:3], tensors[3:5], tensors[5:])
+    query, key, value, *own = last_rows(tensors, [37], [9])
+    last = ttt_attention_reference(query, key, value, own[:2], own[2:])
+    torch.testing.assert_close(last, whole[:, :, -9:], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [None, 9, 250, 350])
+@pytest.mark.parametrize("kept", [1, 100, 299])
+def test_queries_may_be_the_last_rows_of_a_document_only(kept: int, window: int | None) -> None:
+    tensors = last_rows(inputs(2, torch.float32, rows=300, batch=1, key_heads=2), [300], [kept])
+    exact = run(ttt_attention_reference, double(tensors), 2, window=window)
+    assert_exact(run(merged_attention, tensors, 2, window=window), exact)
+
+
+@pytest.mark.parametrize("window", [None, 50])
+def test_queries_may_be_the_last_rows_of_each_packed_document(window: int | None) -> None:
+    documents, kept = (40, 600, 1, 59), (7, 350, 1, 59)
+    tensors = inputs(2, torch.float32, rows=sum(documents), batch=1, key_heads=2)
+    options = {"documents": kept, "key_documents": documents, "window": window}
+    tensors = last_rows(tensors, documents, kept)
+    exact = run(by_document, double(tensors), 2, **options)
+    assert_exact(run(ttt_attention, tensors, 2, **options), exact)
+
+
 class PackedFlash:
-    """Torch's flash operators for GPUs, computed by definition on a CPU; the signature is theirs."""
+    """Torch's flash operators for GPUs, computed by definition on a CPU; the signature is theirs, and so is the causal
+    mask that ends at the last key of each document."""
 
-    def visible(self, ends, window_size_left: int) -> torch.Tensor:
-        rows = torch.arange(int(ends[-1]))
+    def visible(self, ends, key_ends, window_size_left: int) -> torch.Tensor:
+        rows, keys = (torch.arange(int(entry[-1])) for entry in (ends, key_ends))
         document = torch.bucketize(rows, ends[1:].long(), right=True)
-        distance = rows[:, None] - rows
+        key_document = torch.bucketize(keys, key_ends[1:].long(), right=True)
+        from_end = ends[1:].long()[document] - rows
+        distance = (key_ends[1:].long()[key_document] - keys) - from_end[:, None]
         reach = distance <= window_size_left if window_size_left >= 0 else torch.ones_like(distance, dtype=torch.bool)
-        return (document[:, None] == document) & (distance >= 0) & reach
+        return (document[:, None] == key_document) & (distance >= 0) & reach
 
-    def scores(self, query, key, ends, window_size_left: int) -> torch.Tensor:
+    def scores(self, query, key, ends, key_ends, window_size_left: int) -> torch.Tensor:
         key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
         scores = torch.einsum("qhd,khd->hqk", query, key) * query.shape[-1] ** -0.5
-        return scores.masked_fill(~self.visible(ends, window_size_left), -torch.inf)
+        return scores.masked_fill(~self.visible(ends, key_ends, window_size_left), -torch.inf)
 
     def forward(
         self, query, key, value, ends, key_ends, longest, key_longest, dropout, causal, debug,
         *, window_size_left, window_size_right,
     ):  # fmt: skip
-        assert torch.equal(ends, key_ends) and longest == key_longest == int(ends.diff().max())
+        assert (longest, key_longest) == (int(ends.diff().max()), int(key_ends.diff().max()))
         assert (dropout, causal, debug, window_size_right) == (0.0, True, False, 0)
-        scores = self.scores(query, key, ends, window_size_left)
+        scores = self.scores(query, key, ends, key_ends, window_size_left)
         value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
         output = torch.einsum("hqk,khd->qhd", scores.softmax(-1), value)
         return output, scores.logsumexp(-1), torch.zeros(2), torch.zeros(()), torch.zeros(0)
@@ -153,7 +192,7 @@ class PackedFlash:
         *, window_size_left, window_size_right,
     ):  # fmt: skip
         group = query.shape[1] // key.shape[1]
-        weight = (self.scores(query, key, ends, window_size_left) - lse[..., None]).exp()
+        weight = (self.scores(query, key, ends, key_ends, window_size_left) - lse[..., None]).exp()
         constant = (grad * output).sum(-1).T
         pull = torch.einsum("qhd,khd->hqk", grad, value.repeat_interleave(group, 1))
         slope = weight * (pull - constant[..., None]) * query.shape[-1] ** -0.5
@@ -162,22 +201,25 @@ class PackedFlash:
         return d_query, d_key.unflatten(1, (-1, group)).sum(2), d_value.unflatten(1, (-1, group)).sum(2)
 
 
-@pytest.mark.parametrize("documents", [None, (20, 1, 16)])
+@pytest.mark.parametrize(("documents", "kept"), [(None, None), ((20, 1, 16), None), ((20, 1, 16), (4, 1, 15))])
 @pytest.mark.parametrize("window", [None, 9])
-def test_the_way_over_a_gpu_gives_the_same(triton_path, documents, window: int | None) -> None:
+def test_the_way_over_a_gpu_gives_the_same(triton_path, documents, kept, window: int | None) -> None:
     stand_in = PackedFlash()
     triton_path.setattr(flash, "gpu_takes", lambda query: True)
     triton_path.setattr(flash, "_gpu", stand_in.forward)
     triton_path.setattr(flash, "_gpu_backward", stand_in.backward)
     tensors = inputs(2, torch.float32, batch=1 if documents else 2, key_heads=2)
-    wanted = {"documents": documents or (37,), "window": window}
-    exact = run(by_document, double(tensors), 2, **wanted)
-    assert_exact(run(ttt_attention, tensors, 2, documents=documents, window=window), exact)
+    options = {"documents": documents, "window": window}
+    if kept:
+        tensors = last_rows(tensors, documents, kept)
+        options |= {"documents": kept, "key_documents": documents}
+    exact = run(by_document, double(tensors), 2, **{**options, "documents": options["documents"] or (37,)})
+    assert_exact(run(ttt_attention, tensors, 2, **options), exact)
 
 
 def test_torchs_own_gpu_operators_take_what_they_are_given() -> None:
     tensors = [entry.detach().bfloat16().to("meta") for entry in inputs(0, torch.float32, key_heads=2)]
-    output, lse, random = flash.gpu_forward(*tensors, [37, 37], 9)
+    output, lse, random = flash.gpu_forward(*tensors, flash.Lengths((37, 37), (37, 37)), 9)
     assert (output.shape, lse.shape) == (tensors[0].shape, tensors[0].shape[:3])
-    gradients = flash.gpu_backward(output, *tensors, output, lse, [37, 37], 9, random)
+    gradients = flash.gpu_backward(output, *tensors, output, lse, flash.Lengths((37, 37), (37, 37)), 9, random)
     assert [entry.shape for entry in gradients] == [entry.shape for entry in tensors]

@@ -54,6 +54,17 @@ def test_loss_choices_and_gradients_equal_the_definition(kind: str, chunk: int) 
     assert_exact(found, (hidden, head), teacher, weights, kind)
 
 
+@pytest.mark.parametrize("chunk", [7, None])
+def test_later_steps_of_the_last_rows_are_judged_by_teachers_beyond_them(chunk: int | None) -> None:
+    hidden, head, teacher, weights = case(torch.float32)
+    count = ROWS - STEPS + 1
+    hidden = hidden.detach()[:, :count].requires_grad_()
+    weights = torch.full((STEPS, count), 0.4)
+    found = draft_loss(hidden, head, teacher, weights, chunk=chunk)
+    assert bool((found.losses > 0).all())
+    assert_exact(found, (hidden, head), teacher, weights, "kl")
+
+
 @pytest.mark.parametrize("kind", ["kl", "lk_hybrid"])
 @pytest.mark.parametrize(("scale", "softcap"), [(1.0, None), (0.7, 3.0)])
 def test_the_triton_row_pass_equals_the_definition(triton_path, kind: str, scale: float, softcap: float | None) -> None:

@@ -44,6 +44,17 @@ class Attempt(StageContext):
 
 
 @pytest.fixture
+def held_bytes() -> Callable[[Callable[[], Any]], float]:
+    """Peak bytes of the tensors that a call makes, as the benchmarks count them."""
+    path = Path(__file__).parents[2] / "benchmarks" / "counting.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return lambda call: module.counted(call)["peak_gib"] * 2**30
+
+
+@pytest.fixture
 def attempt(tmp_path: Path) -> Callable[..., Attempt]:
     """Make the next attempt of a stage: ``attempt("prompts", {"files": [path]}, holdout=2)``."""
     numbers: dict[str, int] = {}

@@ -67,10 +67,14 @@ class Rotary(nn.Module):
 
     def forward(self, states: Tensor, positions: Tensor) -> Tensor:
         """Rotate ``states`` [rows, heads, head size] to ``positions`` [rows]."""
-        angles = (positions.double()[:, None] * self.frequencies)[:, None]
-        cos, sin = (angles.cos() * self.factor).to(states.dtype), (angles.sin() * self.factor).to(states.dtype)
+        cos, sin = self.turn(positions, states.dtype)
         left, right = states.chunk(2, -1)
         return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
+
+    def turn(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [rows, 1, half a head's size] of ``positions`` [rows], times the scaling's factor."""
+        angles = (positions.double()[:, None] * self.frequencies)[:, None]
+        return (angles.cos() * self.factor).to(dtype), (angles.sin() * self.factor).to(dtype)
 
 
 class Attention(nn.Module):

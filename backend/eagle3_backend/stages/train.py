@@ -32,6 +32,7 @@ from eagle3_backend.stages.training_data import parts_of, read_data
 from eagle3_backend.stages.training_guards import check_loss, doubts, input_faults
 from eagle3_backend.stages.training_memory import memory_faults
 from eagle3_backend.stages.training_rows import Batch, Conversation, batch_of, shares
+from eagle3_backend.stages.unrolled import unroll
 from eagle3_backend.stages.vocab import read_maps
 from eagle3_kernels import Counts, DraftLoss, count, draft_loss, kernel_path, right_rows
 
@@ -182,7 +183,6 @@ class Trainer:
             batch = self.ranks.place(batch_of(part))
             truth, kept = self._judge(batch, MEASURED_ROWS // len(parts) if measured else 0)
             found = self.forward(batch, weights, kept)
-            found.total.backward()
             losses += found.losses.double().sum(1)
             if measured:
                 counts += torch.stack(astuple(self._counts(batch, found, truth)))
@@ -200,13 +200,20 @@ class Trainer:
 
     def forward(self, batch: Batch, weights: Tensor, kept: Tensor) -> DraftLoss:
         """Loss of a batch: the sum over the used rows, each weighted by its step's ``weights`` [K]; ``kept`` [M] as of
-        `_judge`."""
-        with torch.autocast(batch.last.device.type, self.dtype, enabled=self.dtype != torch.float32):
-            hidden = self.drafter(batch.rows)
-        head = self.drafter.lm_head.weight.to(self.dtype) if self.parameters.train_head else self.frozen_head
-        teacher = self.target.teacher(batch.last, self.kept_head, kept)
+        `_judge`. With gradients enabled, the loss's are added to ``grad`` of the drafter's weights."""
         by_row = batch.valid * weights.to(batch.valid.device)[:, None]
-        return draft_loss(hidden.to(self.dtype), head, teacher, by_row, kind=self.parameters.loss)
+
+        def judge(hidden: Tensor, places: slice) -> DraftLoss:
+            head = self.drafter.lm_head.weight.to(self.dtype) if self.parameters.train_head else self.frozen_head
+            # The last rows' later steps are judged by what judges the rows after them.
+            judges = slice(places.start, places.stop + len(weights) - 1)
+            teacher = self.target.teacher(batch.last[judges], self.kept_head, kept[judges])
+            return draft_loss(hidden, head, teacher, by_row[:, places], kind=self.parameters.loss)
+
+        found = unroll(self.drafter, batch.rows, batch.runs, self.dtype, judge)
+        total = torch.stack([part.total for part in found]).sum()
+        rest = [torch.cat([part[entry] for part in found], 1) for entry in range(1, len(DraftLoss._fields))]
+        return DraftLoss(total, *rest)
 
     def _judge(self, batch: Batch, rows: int | None) -> tuple[Tensor, Tensor]:
         """The target's own choices for the first conversations that hold ``rows`` used rows, or for all; and for every

@@ -14,10 +14,8 @@ from eagle3_backend.stages.memory import GIB, available_bytes
 from eagle3_backend.stages.ranks import Ranks
 from eagle3_backend.stages.target_head import CHUNK, TargetHead
 from eagle3_backend.stages.training_data import Data, parts_of
-
-VALUE_BYTES = {"float32": 4.0}
-MIXED_BYTES = 3.0
-"""Bytes of an activation, on average, where matrix products are 16 bit wide and the residual stream 32 bit."""
+from eagle3_backend.stages.unrolled import PART_ROWS, part_rows
+from eagle3_kernels.draft_loss import CHUNK_ROWS, LOGITS_AT_ONCE
 
 
 def memory_faults(
@@ -84,14 +82,24 @@ def state_bytes(drafter: Drafter, target: TargetHead, parameters: TrainParameter
 
 
 def activation_bytes(config: DrafterConfig, rows: int, used: int, parameters: TrainParameters) -> int:
-    """Upper estimate of what the backward pass of ``rows`` rows needs, ``used`` of them drafting at every step.
+    """Upper estimate of what loss and gradients of ``rows`` rows need, ``used`` of them drafting at every step.
 
-    Values for each row: aux states, first hidden state, keys and values; for each used row and step: norms, residuals,
-    query and output of attention, and the MLP's four; for each row and step its own keys, values and queries.
+    Of all rows: the state after fc, keys and values, and the gradients of these. Of the rows of one part, at every
+    step: what the products take in and give, and the residual stream; and the logits of a chunk of them. With both:
+    the matrices as products take them, and the largest one's gradient while it is made.
     """
-    width, steps = config.hidden_size, parameters.ttt_steps
+    width, wide = config.hidden_size, config.intermediate_size
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-    once = 2 * len(config.aux_layers) * config.target_hidden_size + 4 * width + 4 * keys
-    drafting = 12 * width + 4 * config.intermediate_size + 4 * queries
-    values = rows * once + steps * (used * drafting + rows * (2 * queries + 2 * keys))
-    return int(values * VALUE_BYTES.get(parameters.dtype, MIXED_BYTES))
+    narrow = 4 if parameters.dtype == "float32" else 2
+    part = part_rows(used)
+    stays = rows * (width + 2 * keys) * (narrow + 4)
+    products = 2 * (5 * width + 2 * queries + 2 * keys + 2 * wide) + wide
+    steps = part * parameters.ttt_steps * (products * narrow + 4 * 4 * width)
+    first = min(rows, PART_ROWS) * len(config.aux_layers) * config.target_hidden_size * (2 * 4 + narrow)
+    inputs = len(config.aux_layers) * config.target_hidden_size
+    matrices = width * (inputs + 3 * wide) + 3 * width * queries + 4 * width * keys
+    largest = width * max(inputs, wide, 2 * queries)
+    chunk = min(part + parameters.ttt_steps, CHUNK_ROWS["triton" if torch.cuda.is_available() else "torch"])
+    logits = chunk * (parameters.ttt_steps + 1) * config.draft_vocab_size
+    steps += logits * narrow + min(logits, LOGITS_AT_ONCE) * 4 * 4
+    return int(stays + steps + first + (0 if narrow == 4 else matrices * narrow) + largest * (narrow + 4))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -37,13 +38,15 @@ class Batch:
     """Rows of several conversations with their teacher.
 
     ``last`` [M, Ht]: the target's state from before its final norm that judges row m at step 0; step k of row m is
-    judged by row m + k. ``valid`` [K, M]. ``lengths``: used rows of each conversation, in order.
+    judged by row m + k. ``valid`` [K, M]. ``lengths``: used rows of each conversation, in order; ``runs``: the used
+    rows as ranges of rows that follow each other, none over two conversations.
     """
 
     rows: Rows
     last: Tensor
     valid: Tensor
     lengths: tuple[int, ...]
+    runs: tuple[tuple[int, int], ...]
 
 
 def used_rows(loss_mask: Tensor, steps: int) -> tuple[Tensor, Tensor]:
@@ -68,8 +71,8 @@ def batch_of(conversations: Sequence[Conversation]) -> Batch:
     counts = [int(entry.used[-1]) + 1 for entry in conversations]
     steps = len(conversations[0].valid)
     pieces: dict[str, list[Tensor]] = {name: [] for name in ("aux", "start", "positions", "used", "tokens")}
-    start = 0
-    for entry, count in zip(conversations, counts, strict=True):
+    starts = [0, *accumulate(counts)][:-1]
+    for entry, count, start in zip(conversations, counts, starts, strict=True):
         tokens = entry.stored.token_ids.long()
         pieces["aux"].append(entry.stored.aux[:count])
         pieces["start"].append(tokens[1 : count + 1])
@@ -77,7 +80,6 @@ def batch_of(conversations: Sequence[Conversation]) -> Batch:
         pieces["used"].append(entry.used + start)
         later = entry.used + 1 + torch.arange(steps)[:, None]
         pieces["tokens"].append(tokens[later.clamp(max=len(tokens) - 1)])
-        start += count
     rows = Rows(
         aux=torch.cat(pieces["aux"]),
         start_tokens=torch.cat(pieces["start"]),
@@ -91,7 +93,14 @@ def batch_of(conversations: Sequence[Conversation]) -> Batch:
         last=torch.cat([entry.stored.last[entry.used + 1] for entry in conversations]),
         valid=torch.cat([entry.valid for entry in conversations], 1),
         lengths=tuple(len(entry.used) for entry in conversations),
+        runs=tuple(run for entry, start in zip(conversations, starts, strict=True) for run in _runs(entry.used, start)),
     )
+
+
+def _runs(used: Tensor, start: int) -> list[tuple[int, int]]:
+    """Rows ``used`` [M], ascending, as ranges; ``start`` is added to them."""
+    cuts = (used.diff() != 1).nonzero().squeeze(-1) + 1
+    return [(int(run[0]) + start, int(run[-1]) + 1 + start) for run in used.tensor_split(cuts)]
 
 
 def order_of(seed: int, epoch: int, count: int) -> list[int]:

@@ -3,7 +3,8 @@
 `panel_load.py [SECONDS]` starts the panel on pseudo terminals of 120x40 and prints one JSON object. Under load it takes
 keys for so long, then a storm of resizes. The load comes as in real work: 10,000 log lines a second, one of them of
 10 MB now and then, through control's own parts on a thread beside the panel's, and gauges of eight hosts with eight
-GPUs each at 1 Hz.
+GPUs each at 1 Hz. Then once more with a log that comes over SSH from a real attempt (`real_link`); there every line
+that was written has to arrive.
 
 - A key counts from before it is sent until what it brings is read from the terminal: the CPU time that the panel's
   thread took meanwhile, whatever it was for. The first opening of a screen, which imports it, stands apart.
@@ -35,6 +36,8 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import real_link
 
 SECONDS = 90.0
 LINES = 10_000
@@ -161,8 +164,11 @@ def loaded_source() -> Any:
     return Loaded("train")
 
 
-def panel(result: Path) -> None:
-    """Run the panel in this terminal as `run_panel` does; what its loop did is written to ``result`` at the end."""
+def panel(result: Path, over_ssh: Path | None) -> None:
+    """Run the panel in this terminal as `run_panel` does; what its loop did is written to ``result`` at the end.
+
+    ``over_ssh`` is the folder of a real link.
+    """
     import gc
 
     gc.disable()
@@ -172,10 +178,12 @@ def panel(result: Path) -> None:
     from eagle3_tui.app import Panel
     from eagle3_tui.garbage import begin_process
 
-    app = Panel(loaded_source(), Path("local.toml"))
+    source = real_link.source(over_ssh) if over_ssh is not None else loaded_source()
+    app = Panel(source, Path("local.toml"))
     begin_process()
     app.run(loop=loop)
-    result.write_text(json.dumps(turns.noted))
+    source.close()
+    result.write_text(json.dumps({"turns": turns.noted, "reached": getattr(source, "reached", 0)}))
 
 
 class Terminal:
@@ -239,11 +247,17 @@ class Terminal:
         os.close(self.fd)
 
 
-def under_load(seconds: float) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "turns.json"
-        terminal = Terminal([sys.executable, __file__, "--panel", str(result)])
+def under_load(seconds: float, *, over_ssh: bool = False) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        result = folder / "panel.json"
+        terminal = Terminal([sys.executable, __file__, "--panel", str(result), *([name] if over_ssh else [])])
         terminal.press("", "Pipeline")
+        limit = time.monotonic() + LIMIT_SECONDS
+        while over_ssh and not (folder / "begin").exists():
+            terminal.rest(0.1)
+            if time.monotonic() > limit:
+                raise TimeoutError("the attempt was never followed")
         terminal.rest(SETTLE_SECONDS)
         begun = time.monotonic()
         first, later = [], []
@@ -256,14 +270,23 @@ def under_load(seconds: float) -> dict[str, Any]:
             terminal.rest(0.05)
         storm_ended = time.monotonic()
         resident = terminal.resident()
+        log = {}
+        if over_ssh:
+            (folder / "enough").touch()
+            terminal.rest(SETTLE_SECONDS)
+            log = {"log": real_link.stored(folder)}
         terminal.end()
-        turns = json.loads(result.read_text())
+        told = json.loads(result.read_text())
+        turns = told["turns"]
+        if over_ssh:
+            log["log"]["on_the_panel"] = told["reached"] == log["log"]["bytes"]
     return {
         "key_ms": _spread(later),
         "first_key_ms": _spread(first),
         "turn_ms": _longest([turn for turn in turns if begun < turn[0] < keys_ended]),
         "turn_in_storm_ms": _longest([turn for turn in turns if keys_ended < turn[0] < storm_ended]),
         "resident_mib": round(resident),
+        **log,
     }
 
 
@@ -308,10 +331,11 @@ def at_rest() -> dict[str, float]:
 
 def main() -> None:
     if sys.argv[1:2] == ["--panel"]:
-        panel(Path(sys.argv[2]))
+        panel(Path(sys.argv[2]), Path(sys.argv[3]) if sys.argv[3:] else None)
         return
     seconds = float(sys.argv[1]) if sys.argv[1:] else SECONDS
-    print(json.dumps({"at_rest": at_rest(), "under_load": under_load(seconds)}, indent=2))
+    told = {"at_rest": at_rest(), "under_load": under_load(seconds), "over_ssh": under_load(seconds, over_ssh=True)}
+    print(json.dumps(told, indent=2))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,19 @@ def test_keys_put_it_off_for_a_while_only(collected) -> None:
     assert len(collected) == 2
 
 
+def test_what_control_brought_is_frozen_once_with_the_next_collection(collected, monkeypatch) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 1)
+    garbage, told = Garbage(0.0), []
+    for second in range(int(4.5 * EVERY_SECONDS)):
+        if second > 1.5 * EVERY_SECONDS:
+            garbage.arrived()
+        garbage.tick(float(second))
+        told.append((len(collected), len(frozen)))
+    assert told[-1] == (4, 1) and (1, 1) not in told and (2, 1) in told
+
+
 def test_nothing_else_looks_at_old_objects() -> None:
     before, freed = gc.get_threshold(), []
 

@@ -150,6 +150,8 @@ class Panel(Leaving, inherit_bindings=False):
         if snapshot.version == self.picture.version or not self.screen_stack or not self._due():
             return
         self.picture = snapshot
+        if snapshot.host.link is LinkState.LIVE:
+            self._garbage.arrived()
         for screen in self._visible():
             screen.show(snapshot)
         self._calls.take(self, snapshot)

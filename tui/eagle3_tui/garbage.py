@@ -28,12 +28,18 @@ class Garbage:
 
     def __init__(self, now: float) -> None:
         self._collected = self._pressed = now
+        self._kept: bool | None = None  # what control brought: not there yet, there, frozen
 
     def begin(self) -> None:
         """The first frame is out: its widgets stay as long as the panel."""
         if gc.get_freeze_count():  # a process that opens many panels one after the other has not begun with a freeze
             gc.freeze()
         gc.enable()
+
+    def arrived(self) -> None:
+        """A host is reached: all that control imports for that is there, and stays as long as the panel."""
+        if self._kept is None:
+            self._kept = False
 
     def pressed(self, now: float) -> None:
         """A key came."""
@@ -46,3 +52,7 @@ class Garbage:
         if since >= EVERY_SECONDS or (pause and since >= SOON_SECONDS):
             self._collected = now
             gc.collect()
+            if self._kept is False and gc.get_freeze_count():
+                # Some 35,000 objects, more than the panel makes. A screen that is open right now stays with them.
+                self._kept = True
+                gc.freeze()

@@ -7,6 +7,8 @@ import urllib.request
 
 import pytest
 
+from eagle3_backend.engines import startup
+
 pytestmark = pytest.mark.engines
 
 NESTED = (
@@ -169,6 +171,8 @@ def test_both_exported_layouts_are_accepted_alike_by_the_engine(make_laptop, pub
 def test_serve_answers_through_the_tunnel_and_leaves_when_stopped(laptop, campaign):
     tunnel = laptop.begin("serve", "--json")
     endpoint = json.loads(tunnel.stdout.readline())
+    assert set(endpoint["launch"]) >= {"total", "engine", "waited", "overhead"}
+    print(startup.words(endpoint["launch"]))
     request = urllib.request.Request(
         f"{endpoint['base_url']}/chat/completions",
         json.dumps(

@@ -114,5 +114,6 @@ def test_another_endpoint_is_stopped_by_its_run_and_waited_for(call):
     assert result.exit_code == 0 and ask.Stop("serve", "r") in result.asked
     assert json.loads(result.stdout) == {"stages": {"serve": "stopped"}}
     assert call("stop", "train", "--run", "r").exit_code == 2
-    result = call("stop", "--all", views=[at_work, at_work, at_work, ENDED], Stop="stopping")
+    result = call("stop", "--all", "--json", views=[at_work, at_work, at_work, ENDED], Stop="stopping")
+    assert json.loads(result.stdout)["services"] == {"r": "stopped"}
     assert result.exit_code == 0 and ask.Stop("serve", "r") in result.asked

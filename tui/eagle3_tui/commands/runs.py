@@ -157,9 +157,9 @@ def stop(
             output.give({"stages": {"serve": wait_for_service(control, run_name)}}, f"{run_name} stopped")
             return
         states = _wait_for_end(control, names, output)
-        for other in others:
-            wait_for_service(control, other)
-        output.give({"stages": states}, "\n".join(f"{name} {state}" for name, state in states.items()))
+        ended = {other: wait_for_service(control, other) for other in others}
+        answer = {"stages": states, "services": ended} if others else {"stages": states}
+        output.give(answer, "\n".join(f"{name} {state}" for name, state in {**states, **ended}.items()))
 
 
 def run_through(

@@ -180,14 +180,14 @@ def _meetings(steps: int, count: int, rows: slice) -> Iterator[tuple[int, slice,
 def _gather(values: Tensor, rows: slice) -> Tensor:
     """What of ``values`` [K, M, ...] meets the teacher rows, [K, C, ...]; zeros where no row does."""
     piece = values.new_zeros(len(values), rows.stop - rows.start, *values.shape[2:])
-    for step, own, place in _meetings(*values.shape[:2], rows):
+    for step, own, place in _meetings(len(values), values.shape[1], rows):
         piece[step, place] = values[step, own]
     return piece
 
 
 def _scatter(values: Tensor, piece: Tensor, rows: slice) -> None:
     """The way back of `_gather`."""
-    for step, own, place in _meetings(*values.shape[:2], rows):
+    for step, own, place in _meetings(len(values), values.shape[1], rows):
         values[step, own] = piece[step, place]
 
 

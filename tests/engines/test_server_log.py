@@ -79,6 +79,20 @@ def test_the_first_cause_is_told_and_not_its_echoes():
     assert log.finding(1).code == "oom_startup"
 
 
+def test_a_request_that_ends_the_sampler_is_named_before_its_echo():
+    log = read(
+        *STARTED,
+        "(EngineCore pid=9) ERROR 11-30 05:08:26 [core.py:1512] EngineCore encountered a fatal error.",
+        "(EngineCore pid=9) ERROR 11-30 05:08:26 [core.py:1512] Traceback (most recent call last):",
+        "(EngineCore pid=9) ERROR 11-30 05:08:26 [core.py:1512]     max_top_k = k.max()",
+        "(EngineCore pid=9) ERROR 11-30 05:08:26 [core.py:1512] RuntimeError: max(): Expected reduction dim to be "
+        "specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.",
+        "(APIServer pid=8) ERROR 11-30 05:08:26 [async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: see",
+    )
+    finding = log.finding(1)
+    assert finding.code == "sampling_unsupported" and "top_k" in finding.fix
+
+
 def test_an_unknown_failure_tells_its_exception_phase_and_ending():
     finding = read(*STARTED[:2], "Traceback (most recent call last):", "ImportError: libfoo.so.1").finding(1)
     assert finding.code == "engine_failed"

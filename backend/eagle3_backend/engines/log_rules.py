@@ -357,6 +357,13 @@ CAUSES: Tuple[Cause, ...] = (
         bare=True,
     ),
     _cause(
+        "sampling_unsupported",
+        r"max\(\): Expected reduction dim to be specified for input\.numel\(\) == 0",
+        "A request with top_k ended the engine: vLLM's CPU build cannot sample so in a step without drafts.",
+        "Start it again, and have its clients ask without top_k.",
+        kinds=("vllm",),
+    ),
+    _cause(
         "engine_worker_died",
         r"died unexpectedly|EngineDeadError|SIGKILL|(?:exit ?code|exitcode|signal)[:= ]+-9\b",
         "A process of the engine ended without a word, as when the kernel kills one for memory.",

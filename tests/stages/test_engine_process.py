@@ -103,6 +103,23 @@ def test_a_server_and_a_child_that_ignore_the_request_to_end_are_killed(engine, 
     assert session_members(pid) == []
 
 
+def test_a_server_that_ignores_the_request_to_end_while_it_loads_is_not_waited_for_long(engine, attempt, monkeypatch):
+    monkeypatch.setattr(engine_process, "END_SECONDS", 600.0)
+    monkeypatch.setattr(engine_process, "LOADING_END_SECONDS", 0.5)
+    context = attempt("generate")
+    process = engine("silent,stubborn", context)
+    threading.Thread(target=leave_when_loading, args=(context,), daemon=True).start()
+    with pytest.raises(Stopped), process:
+        pass
+    assert context.codes() == []
+
+
+def leave_when_loading(context):
+    while not any(line["text"].startswith("Engine: ") for line in context.lines("note")):
+        time.sleep(0.05)
+    context.ask_to_leave()
+
+
 def test_a_stage_that_is_asked_to_leave_during_a_start_leaves_and_ends_the_server(engine, attempt):
     context = attempt("generate")
     threading.Timer(1.0, context.ask_to_leave).start()

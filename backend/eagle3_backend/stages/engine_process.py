@@ -39,6 +39,8 @@ PORT_TRIES = 3
 POLL = 0.2
 END_SECONDS = 30.0
 """Wait between the group's SIGTERM and its SIGKILL."""
+LOADING_END_SECONDS = 5.0
+"""The same for one that has answered nobody yet: it has nothing to finish, and vLLM does not hear while it loads."""
 DEATH_SECONDS = 10.0
 """After a failed request: how long to wait for the engine's own word on it. A dying server ends some seconds later."""
 ANSWER_SECONDS = 120.0
@@ -129,7 +131,7 @@ class EngineProcess:
         }
         env = {name: values.get(value, value) for name, value in self._plan["env"].items()}
         env.update(self._hand_over_key())
-        self.spawned, self.said_ready = time.monotonic(), 0.0
+        self.spawned, self.said_ready, self.answered = time.monotonic(), 0.0, 0.0
         self._said.clear()
         self._process = subprocess.Popen(
             [values.get(word, word) for word in self._plan["argv"]],
@@ -277,7 +279,8 @@ class EngineProcess:
         process, self._process = self._process, None
         if process is None:
             return
-        for number, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, 5.0)):
+        patience = END_SECONDS if self.answered else LOADING_END_SECONDS
+        for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 5.0)):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
             if wait_for(lambda: process.poll() is not None and not session_members(process.pid), seconds):

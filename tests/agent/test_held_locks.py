@@ -20,6 +20,7 @@ WAIT = "print('up', flush=True); time.sleep(600)"
 
 
 def of_run(gateway, spec):
+    """Locks of its run; tests name theirs uniquely, since all workspaces of a machine share one folder of locks."""
     return [lock for lock in gateway.request("locks")["locks"] if lock["run"] == spec["run"]]
 
 
@@ -42,7 +43,7 @@ def seen(gpu, proc=held_locks.PROC):
 
 def test_a_running_attempt_holds_its_output_and_its_gpus_until_it_ends(gateway, stages, until):
     gpus = [f"GPU-{uuid.uuid4()}" for _ in range(2)]
-    spec = stages.spec("a", WAIT, gpus=gpus)
+    spec = stages.spec(uuid.uuid4().hex, WAIT, gpus=gpus)
     gateway.start(spec)
     until(lambda: gateway.read_all(spec["run"], 1, "output.log"))
     record = json.loads((stages.directory(spec) / "supervisor.json").read_text())
@@ -60,7 +61,7 @@ def test_a_running_attempt_holds_its_output_and_its_gpus_until_it_ends(gateway, 
 
 def test_a_lock_that_outlived_its_supervisor_is_told_with_the_process_that_still_holds_it(connect, stages, until):
     first = connect()
-    spec = stages.spec("a", WAIT, stage="train")
+    spec = stages.spec(uuid.uuid4().hex, WAIT, stage="train")
     first.start(spec)
     until(lambda: first.read_all(spec["run"], 1, "output.log"))
     record = json.loads((stages.directory(spec) / "supervisor.json").read_text())

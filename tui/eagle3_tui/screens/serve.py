@@ -209,10 +209,10 @@ class ServeScreen(PanelScreen):
         lines += [*(traffic_lines(view, look, width) if works else []), *acceptance_lines(view, look, width)]
         if self._others:
             lines += [*self._section("Beside it"), *other_lines(self._others, look, width)]
-        if told := start_lines(view, look, width):
-            lines += [*self._section("Start"), *told]
         if steps := health(view, picture.events):
             lines += [*self._section("Health"), *health_lines(steps, at_work(view), look, width)]
+        if told := start_lines(view, look, width):
+            lines += [*self._section("Start"), *told]
         return [*lines, *self._finding_lines(view, width)]
 
     def _address_words(self, view: StageView, ready: bool) -> str:

@@ -5,9 +5,8 @@ BIN := $(VENV)/bin
 BUILD := $(CURDIR)/.build
 TRAIN := $(BUILD)/train
 PIP := -m pip --quiet --disable-pip-version-check
-export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: bench bench-panel demo lint pictures test test-engines
+.PHONY: bench bench-panel demo lint pictures test test-engines test-laptop test-stages
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -30,12 +29,18 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Stages are tested where they run, on one core each; tests of the laptop's side wait for processes half of the time.
+# Both halves at once: stages are tested where they run, on one core each, and tests of the laptop's side wait for
+# processes half of the time. Each half tells its result when it ends.
 test: $(VENV)/installed $(TRAIN)/tested
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-laptop test-stages
+
+test-laptop: $(VENV)/installed
+	$(BIN)/python -m pytest -m "not engines and not torch" --ignore tests/stages -n 4 --dist loadfile \
+		--no-loadscope-reorder
+
+test-stages: $(TRAIN)/tested
 	PYTHONPATH=backend:kernels OMP_NUM_THREADS=1 $(TRAIN)/bin/python -m pytest tests/stages tests/kernels \
 		tests/drafter/test_against_libraries.py -m "not engines" -n 2 --dist loadfile --no-loadscope-reorder
-	$(BIN)/python -m pytest -m "not engines and not torch" --ignore tests/stages \
-		-n 6 --dist loadfile --no-loadscope-reorder
 
 test-engines: $(VENV)/installed
 	$(BIN)/python -m pytest tests/engines_e2e -m engines

@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 BUILD := $(CURDIR)/.build
 TRAIN := $(BUILD)/train
 PIP := -m pip --quiet --disable-pip-version-check
+export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: bench bench-panel demo lint pictures test test-engines test-laptop test-stages
+.PHONY: bench bench-panel demo lint pictures test test-engines
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,18 +30,12 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Both halves at once: stages are tested where they run, on one core each, and tests of the laptop's side wait for
-# processes half of the time. Each half tells its result when it ends.
+# Stages are tested where they run, on one core each; tests of the laptop's side wait for processes half of the time.
 test: $(VENV)/installed $(TRAIN)/tested
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-laptop test-stages
-
-test-laptop: $(VENV)/installed
-	$(BIN)/python -m pytest -m "not engines and not torch" --ignore tests/stages -n 4 --dist loadfile \
-		--no-loadscope-reorder
-
-test-stages: $(TRAIN)/tested
 	PYTHONPATH=backend:kernels OMP_NUM_THREADS=1 $(TRAIN)/bin/python -m pytest tests/stages tests/kernels \
 		tests/drafter/test_against_libraries.py -m "not engines" -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not engines and not torch" --ignore tests/stages \
+		-n 6 --dist loadfile --no-loadscope-reorder
 
 test-engines: $(VENV)/installed
 	$(BIN)/python -m pytest tests/engines_e2e -m engines

@@ -79,6 +79,7 @@ def test_of_two_swaps_at_once_one_is_carried_out_and_the_other_is_told_so(connec
     (stages.workspace / "busy").unlink()
     lost = [name for name, answer in answers.items() if isinstance(answer, refused)]
     assert len(lost) == 1 and answers[lost[0]].code == "swap_under_way"
+    assert answers[lost[0]].finding["message"].startswith("The place of ")
     assert answers[lost[0]].finding["actual"]["run"] != f"campaign-serve-{lost[0]}"
     (won,) = {"b", "c"} - set(lost)
     until(lambda: (stages.workspace / ".eagle3/runs" / f"campaign-serve-{won}" / "1" / "serving").exists())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_backend.findings import FindingError
+from eagle3_backend.findings import FindingError, error
 from eagle3_backend.profile import Environment, Host
 from eagle3_backend.remote.command import CommandLink
 from eagle3_backend.remote.link import LinkLost
@@ -185,4 +185,23 @@ async def test_a_fault_nobody_foresaw_ends_the_waiting_with_a_finding():
         await asyncio.wait_for(session.connect(), 30)
     (finding,) = caught.value.findings
     assert finding.code == "link_failed" and "is not yours" in finding.message
+    await session.close()
+
+
+async def test_tries_of_a_host_that_was_never_reached_do_not_hide_how_long_it_is_away(until):
+    tries, seen = [], []
+
+    async def away():
+        tries.append(session.state)
+        raise FindingError(error("host_unreachable", "Nobody answers."))
+
+    session = HostSession(
+        Host(address="box"), {}, connect=away, on_change=lambda: seen.append((session.state, session.since))
+    )
+    with pytest.raises(FindingError):
+        await session.connect()
+    await until(lambda: len(tries) > 3)
+    assert seen[0][0] is LinkState.CONNECTING
+    assert len({entry for entry in seen if entry[0] is LinkState.RECONNECTING}) == 1
+    assert tries[1:] == [LinkState.RECONNECTING] * (len(tries) - 1)
     await session.close()

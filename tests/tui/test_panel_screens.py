@@ -124,12 +124,14 @@ async def test_locks_of_unknown_things_and_holders_are_told_as_what_is_known(sho
     locks = [
         lock("GPU-0"), lock("GPU-2"), lock("GPU-3"), lock("GPU-3f2a9c1e-77", pids=()),
         lock("", "artifact", None, user=None, since=None, seconds=None), lock("/w/runs/r/1", "stop", "ours", (5,)),
+        lock("/w/runs/s/2", "place", "next", (6,)),
     ]  # fmt: skip
     async with show(source=Locked({"locks": locks}), size=(200, 60)) as panel:
         await visit(panel, "m")
         told = panel.text()
         assert "GPU 0,2-3, for 00:01:15, 1 alive" in told and "GPU-3f2a9c1e, for 00:01:15, no process seen" in told
         assert "output that its file does not name, for -, 1 alive" in told and "stop of r/1" in told
+        assert "place of s/2" in told
         await panel.press("slash", *"no process seen", "enter")
         await panel.press("home")
         assert "held, by no process that can be seen from here" in panel.text()

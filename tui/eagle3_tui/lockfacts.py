@@ -9,7 +9,7 @@ from typing import Any
 
 from eagle3_tui.text import clean, clock_span
 
-KINDS = {"artifact": "output", "gpu": "GPU", "stop": "stop of"}
+KINDS = {"artifact": "output", "gpu": "GPU", "stop": "stop of", "place": "place of"}
 """How a kind of lock is called; one that we do not know is called as its host calls it."""
 
 
@@ -67,7 +67,7 @@ def _short(lock: Mapping[str, Any]) -> str:
     kind, thing = str(lock.get("kind") or ""), clean(lock.get("thing") or "that its file does not name", 400)
     if kind == "gpu":
         return thing[:12]  # its name begins with what it is
-    name = "/".join(thing.split("/")[-2:]) if kind in ("artifact", "stop") else thing
+    name = "/".join(thing.split("/")[-2:]) if kind in KINDS else thing
     return f"{KINDS.get(kind, clean(kind, 40))} {name}"
 
 

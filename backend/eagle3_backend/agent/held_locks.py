@@ -26,7 +26,7 @@ FIRST_NAMESPACE = "pid:[4026531836]"
 def held(proc: Path = PROC) -> Tuple[List[Dict[str, Any]], Optional[Finding]]:
     """Every held lock of this user, and what is not seen of them.
 
-    A lock is {kind ("artifact", "gpu", "stop"), thing, run, user, since (wall time), seconds (how long it is held),
+    A lock is {kind ("artifact", "gpu", "stop", "place"), thing, run, user, since (wall time), seconds (since then),
     processes: [{pid, command}]}. ``thing`` is empty and the others are None where the lock's file does not say it;
     without ``processes`` somebody holds it whom we cannot see. Raises FindingError where the folder of locks is unsafe.
     """

@@ -55,8 +55,8 @@ def gpus_of(spec: Mapping[str, Any]) -> List[Tuple[str, str]]:
 
 
 def place_of(run_directory: Path) -> Tuple[str, str]:
-    """The right to take an attempt's place, which one successor alone can have."""
-    return name_of("place", str(run_directory))[0], f"The place of {run_directory.parent.name}"
+    """The right to take the place of an attempt in this directory, which one successor alone can have."""
+    return name_of("place", str(run_directory))
 
 
 def holder(name: str) -> Optional[Dict[str, Any]]:
@@ -80,10 +80,12 @@ def _take_one(name: str, thing: str, claim: Dict[str, Any]) -> int:
     except OSError as problem:
         os.close(descriptor)
         who = holder(name) or {}
+        kind = name.partition("-")[0]
+        what = f"The place of {thing}" if kind == "place" else thing
         raise FindingError(
             error(
-                IN_USE.get(name.partition("-")[0], "already_running"),
-                f"{thing} is held by {who.get('run', 'another attempt')}.",
+                IN_USE.get(kind, "already_running"),
+                f"{what} is held by {who.get('run', 'another attempt')}.",
                 path=thing,
                 actual=who,
                 fix="Wait for it, or stop it first.",

@@ -312,11 +312,11 @@ class Processes:
 class Locks:
     """Which locks of our user are held on the host, of any workspace, and by which living processes.
 
-    Answer: {"locks": [{"kind" ("artifact", "gpu", "stop"), "thing", "run", "user", "since" (wall time of the host),
-    "seconds", "orphaned" (its supervisor is gone), "processes": [{"pid", "command"}]}, ...], "problem"}; ``thing`` is
-    empty and ``run``, ``user``, ``since``, ``seconds`` are None where a lock's file does not tell them. Without
-    processes a lock is held by somebody whom the agent cannot see. ``problem`` is None or the finding that says which
-    locks are not told: `locks_partly_seen`, `locks_unreadable`.
+    Answer: {"locks": [{"kind" ("artifact", "gpu", "stop", "place"), "thing", "run", "user", "since" (wall time
+    of the host), "seconds", "orphaned" (its supervisor is gone), "processes": [{"pid", "command"}]}, ...], "problem"};
+    ``thing`` is empty and ``run``, ``user``, ``since``, ``seconds`` are None where a lock's file does not tell them.
+    Without processes a lock is held by somebody whom the agent cannot see. ``problem`` is None or the finding that
+    says which locks are not told: `locks_partly_seen`, `locks_unreadable`.
     """
 
 

@@ -6,7 +6,6 @@ Two of the same parameters are one run, and so one endpoint.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +90,11 @@ async def swap(
         planned = state_of(campaign.survey.newest.get(campaign.plan.stages[STAGE].run))
         if planned is not None and planned.is_active:
             # Asked for again, or it serves beside the other one already: that one alone has to end.
-            with suppress(FindingError):
+            try:
                 await acts.stop(campaign, STAGE, old.run)
+            except FindingError as problem:
+                if problem.findings[0].code != "stage_not_running":
+                    raise
         after = {"run": old.run, "attempt": old.attempt, "port": await _port(campaign, old)}
         return await acts.start(
             campaign, cache_dir, STAGE, only=False, restart=False, accept=accept, after=after, asked=asked

@@ -7,7 +7,7 @@ start, the time until it is seen that the engine is ready, and its first answer.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def read(data: Mapping[str, Any]) -> Dict[str, float]:
     names = ("asked_at", "total", "engine", "waited", "overhead", *PARTS)
     found: Dict[str, float] = {}
     for name in names:
-        value: Optional[Any] = data.get(name)
+        value = data.get(name)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return {}
         found[name] = float(value)

@@ -254,7 +254,8 @@ class HostSession:
     async def _establish(self) -> None:
         """Link, bootstrap, gateway; afterwards the session is live."""
         self.offered = None
-        if self.generation == 0:
+        # A later try is one of a link that is away: how long it has been stays true, and no try is an event.
+        if self.generation == 0 and self.attempt == 0:
             self._set(LinkState.CONNECTING)
         self._link = link = await self._make_link()
         pythons = bootstrap.candidates(self._host.address, self._environments)

@@ -5,7 +5,8 @@ An answer is made of the prompt's letters, so it is the same with and without a 
 `STAND_IN_CUT` breaks a stream off, `STAND_IN_TOOK` is the method, depth and aux layers that it says it took,
 `STAND_IN_STRANGER` (a request's number) lets another client be served beside that request, `STAND_IN_UNTRACED` lets it
 write no trace when it is profiled, `STAND_IN_TORN` half of one, `STAND_IN_WAY_DEATH` is a method whose server dies at
-its third request, `STAND_IN_RAW_ALIKE` lets raw text be drafted as well as chats, `STAND_IN_VERSION` is its build.
+its third request, `STAND_IN_RAW_ALIKE` lets raw text be drafted as well as chats, `STAND_IN_VERSION` is its build,
+`STAND_IN_ROOM` its context in letters: longer prompts are refused, and an answer that does not fit is cut short.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ options = parser.parse_args()
 drafts = bool(options.speculative_config) and "STAND_IN_NO_DRAFTS" not in os.environ
 depth = options.speculative_config["num_speculative_tokens"] if options.speculative_config else 0
 told = options.per_request_spec_decode_metrics == "detailed"
+room = int(os.environ.get("STAND_IN_ROOM", "1000"))
 lock = threading.Lock()
 accepted_steps: list[int] = []
 asked = generated = 0
@@ -55,6 +57,7 @@ def page() -> str:
 
 def answer(text: str, length: int, *, raw: bool = False) -> dict[str, object]:
     global asked, generated
+    length = min(length, room - len(text))
     tokens = [(ord(text[place % len(text)]) * 31 + place * place) % 997 for place in range(length)]
     steps = [token % (depth + 1) for token in tokens[: length // 2]] if drafts else []
     if raw and "STAND_IN_RAW_ALIKE" not in os.environ:
@@ -132,7 +135,7 @@ class Handler(BaseHTTPRequestHandler):
         text = request["prompt"] if raw else request["messages"][0]["content"]
         if self.headers["Authorization"] != f"Bearer {os.environ['VLLM_API_KEY']}":
             self.send(401, '{"error": "Unauthorized"}')
-        elif len(text) > 1000:
+        elif len(text) > room:
             self.send(400, '{"error": {"message": "maximum context length exceeded"}}')
         elif request.get("stream"):
             self.stream(answer(text, request["max_tokens"]), told=request.get("return_token_ids"))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from eagle3_backend.engines import startup
+from eagle3_backend.pipeline import long_context
 from eagle3_backend.pipeline.artifacts import read_manifest
 
 
@@ -251,6 +252,29 @@ def test_a_prompt_longer_than_the_context_is_left_out_and_named(campaign: Any) -
     assert bench.summary["acceptance_length"]["in_domain"]["prompts"] == 1
     assert bench.summary["speedup_c1"]["prompts"] == 3
     assert set(bench.codes()) == {"prompt_refused"}
+
+
+def test_long_documents_have_a_figure_of_their_own_over_those_that_fit_with_their_answer(campaign: Any) -> None:
+    sizes = sorted(len(row["turns"][0]) for row in long_context.rows())
+    room = sizes[7] + 10
+    bench = campaign.start("bench", env={"STAND_IN_ROOM": str(room)}, long_context=24, **SMALL)
+    assert bench.end() == 0
+    fitting = sum(size + SMALL["max_new_tokens"] <= room for size in sizes)
+    figure = bench.summary["acceptance_length"]["long_context"]
+    assert (figure["prompts"], figure["steps"]) == (fitting, fitting * 12) and 0 < fitting < 8
+    assert figure["mean"] == pytest.approx(1 + sum(figure["by_position"]), abs=1e-3)
+    assert [line["code"] for line in bench.lines("finding")] == ["prompt_refused", "prompt_beyond_context"]
+    assert bench.summary["acceptance_length"]["in_domain"]["prompts"] == 6
+    assert set(bench.summary["by_depth"][3]["acceptance_length"]) == {"in_domain", "published", "long_context"}
+    assert set(bench.summary["by_depth"][3]["speedup_c1"]) == {"in_domain", "published"}
+    assert len(bench.summary["recipe"]["long_context_hash"]) == 16
+
+
+def test_a_set_of_which_nothing_fits_has_no_figure_and_costs_no_other(campaign: Any) -> None:
+    bench = campaign.start("bench", long_context=2, **SMALL)
+    assert bench.end() == 0
+    assert bench.summary["acceptance_length"]["long_context"] is None and bench.codes() == ["prompt_refused"]
+    assert bench.summary["recommended_for"] == "in_domain"
 
 
 def test_a_drafter_that_the_engine_does_not_use_is_an_error(campaign: Any) -> None:

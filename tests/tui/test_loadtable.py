@@ -47,6 +47,14 @@ def test_the_report_holds_speeds_acceptance_checks_and_recipe():
     assert widths == {len(HEADS) + 2}
 
 
+def test_long_documents_stand_beside_the_other_prompts_with_each_length():
+    by_source = {"1k tokens": {"mean": 1.9, "prompts": 4}, "2k tokens": {"mean": 1.2, "prompts": 4}}
+    measured = {**SUMMARY["acceptance_length"], "long_context": {"mean": 1.5, "prompts": 8, "by_source": by_source}}
+    report = as_markdown({**SUMMARY, "acceptance_length": measured})
+    for row in ("| long context | 1.50 | 8 |", "| - 1k tokens | 1.90 | 4 |", "| - 2k tokens | 1.20 | 4 |"):
+        assert row in report
+
+
 def test_what_was_lost_is_told():
     lost = {"ways_lost": [{"way": "ngram", "depth": 3, "loads_kept": 1, "why": "It died."}]}
     assert verdicts(lost) == ["lost: ngram, depth 3 after 1 loads: It died."]

@@ -50,7 +50,7 @@ CONTROL = "A drafter with a known mistake has to look wrong in the same replay; 
 COMPARED = ("depth", "depths", "layout", "drafter", "against", "concurrencies")
 """What of a recipe may differ: it is what one compares, or adds figures without changing any."""
 
-SETS = {"in_domain": "in domain", "published": "published"}
+SETS = {"in_domain": "in domain", "published": "published", "long_context": "long context"}
 
 
 @dataclass(frozen=True)

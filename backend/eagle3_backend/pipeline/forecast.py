@@ -136,12 +136,18 @@ def work(stage: str, parameters: Mapping[str, Mapping[str, Any]], amounts: Amoun
         bench = parameters["bench"]
         answers = int(bench["in_domain"]) + int(bench["published"])
         tokens_asked = (answers + SWEEP_WEIGHT * _swept(bench)) * int(bench["max_new_tokens"])
+        tokens_asked += int(bench.get("long_context", 0)) * (int(bench["max_new_tokens"]) + LONG_PROMPT_WORK)
         return tokens_asked + START_WORK * (bench_starts(bench) - 2)
     return 1.0
 
 
 SWEEP_WEIGHT = 3.0
 """What a pair of timed answers costs of an answer that is counted only: there are two, fewer of them at a time."""
+
+
+LONG_PROMPT_WORK = 440.0
+"""Answer tokens that a bench measures in the time of reading a long document, 3.5k tokens on average. Not measured: by
+what a token costs `generate`, prompts included."""
 
 
 START_WORK = 1280.0

@@ -41,6 +41,7 @@ AT_LEAST: Dict[str, float] = {
     "epochs": 1,
     "holdout": 1,
     "limit": 0,
+    "long_context": 0,
     "max_new_tokens": 1,
     "processes": 0,
     "raw_prompts": 0,
@@ -307,6 +308,9 @@ class BenchParameters(EngineParameters):
     """Hold-out prompts, at most."""
     published: int = 120
     """Published prompts, at most, taken evenly from the files."""
+    long_context: int = _later(0)
+    """Questions about long documents, at most, for an acceptance figure of their own: there are 24 of some 1k to 6k
+    tokens, taken evenly by length. Those that do not fit into `context` with their answer are left out and told."""
     speed_prompts: int = 12
     """Prompts that are run with and without the drafter, for the speed ratio: one at a time, and in each round as many
     as are in flight, where that is measured too; at least four rounds."""

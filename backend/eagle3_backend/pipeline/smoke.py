@@ -22,6 +22,7 @@ _LIMITS: Dict[str, Dict[str, int]] = {
         "max_new_tokens": 16,
         "in_domain": 4,
         "published": 4,
+        "long_context": 2,
         "speed_prompts": 2,
         "lossless_prompts": 4,
         "bootstrap": 200,

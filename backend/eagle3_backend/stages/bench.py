@@ -18,15 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_backend.engines import measured as judged
-from eagle3_backend.engines import prompt_sets
 from eagle3_backend.engines.answers import Answer, Prompt
-from eagle3_backend.engines.cells import ROUNDS, Cell, Pair, need, recommended, rows_of
+from eagle3_backend.engines.cells import Cell, Pair, need, recommended, rows_of
 from eagle3_backend.engines.measured import Measured
 from eagle3_backend.engines.overlap import overlap, seen
 from eagle3_backend.engines.raw_text import did_not_fail, raw_text_control
-from eagle3_backend.findings import Finding, FindingError, error, info, warning
+from eagle3_backend.findings import Finding, FindingError, info, warning
+from eagle3_backend.pipeline import long_context
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.stages import bench_prompts, bench_report
+from eagle3_backend.stages.bench_choice import SETS, Asked, choose
 from eagle3_backend.stages.bench_client import Client
 from eagle3_backend.stages.bench_engines import BenchEngines, Server
 from eagle3_backend.stages.bench_kept import AnotherBuild, Kept, recipe_of
@@ -36,38 +37,6 @@ from eagle3_backend.stages.bench_resume import over_starts, take_up, tell_begun_
 from eagle3_backend.stages.bench_sweep import Launch, Sweep, launches
 from eagle3_backend.stages.context import StageContext, Stopped
 from eagle3_backend.stages.memory import room_for_two
-
-SETS = {"in_domain": "holdout.jsonl", "published": "published.jsonl"}
-"""Prompt sets of the report and their files in the prompts artifact."""
-
-Sets = Mapping[str, Sequence[Prompt]]
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """The prompts of one bench: whole ``sets``, those of them that are timed at each load, those whose text is compared
-    with that of the server without a drafter, and those that are asked again as raw text."""
-
-    sets: Sets
-    loads: Mapping[int, Sequence[Prompt]]
-    lossless: Sequence[Prompt]
-    raw: Sequence[Prompt]
-
-    @property
-    def plain_only(self) -> list[Prompt]:
-        """Prompts of the lossless check whose plain answers do not come out of the speed pairs already."""
-        return [prompt for prompt in self.lossless if prompt not in self.loads.get(1, ())]
-
-    @property
-    def parts(self) -> dict[str, Sequence[Prompt]]:
-        """All prompts by what they are asked for."""
-        loads = {f"{concurrency} in flight": prompts for concurrency, prompts in self.loads.items()}
-        return {**self.sets, **loads, "lossless": self.lossless, "raw": self.raw}
-
-    def answers(self, ways: int, *, together: bool) -> int:
-        """How many answers a bench of so many ways to draft waits for."""
-        timed = sum(map(len, self.loads.values())) * (2 * ways if together else ways + 1)
-        return timed + len(self.plain_only) + sum(map(len, self.sets.values())) + len(self.raw)
 
 
 @dataclass(frozen=True)
@@ -92,7 +61,7 @@ def run(context: StageContext) -> None:
     """Measure, judge, and write bench.json and recipe.json. Raises FindingError, Stopped."""
     facts = json.loads((context.inputs["target"] / "facts.json").read_text(encoding="utf-8"))
     ways = launches(context)
-    asked = _choose(context)
+    asked = choose(context)
     model = Path(facts["model"])
     together = room_for_two(context.spec["engine"], model, context.parameters.dtype)
     plans = {"none": context.spec["engine"], **{launch.way.words: launch.plan for launch in ways}}
@@ -107,7 +76,7 @@ def run(context: StageContext) -> None:
 
 
 def _measured(
-    context: StageContext, kept: Kept, asked: _Asked, ways: Sequence[Launch], model: Path, *, together: bool
+    context: StageContext, kept: Kept, asked: Asked, ways: Sequence[Launch], model: Path, *, together: bool
 ) -> tuple[BenchEngines, _Results, int]:
     """What was measured now or before, and how many answers of it were there when this attempt began."""
     taken = kept.answers
@@ -125,7 +94,7 @@ def _measured(
 def _finish(
     context: StageContext,
     facts: Mapping[str, Any],
-    asked: _Asked,
+    asked: Asked,
     engines: BenchEngines,
     results: _Results,
     measured_over: Mapping[str, Any],
@@ -154,73 +123,7 @@ def _finish(
     context.finish(summary)
 
 
-def _choose(context: StageContext) -> _Asked:
-    """The prompts to ask; an empty set is reported. Raises FindingError when there is none at all."""
-    parameters = context.parameters
-    found = {
-        name: prompt_sets.prompts_of(bench_prompts.read_rows(context.inputs["prompts"] / file))
-        for name, file in SETS.items()
-    }
-    sets = {
-        "in_domain": prompt_sets.sample(found["in_domain"], parameters.in_domain, parameters.seed),
-        "published": prompt_sets.evenly(found["published"], parameters.published, parameters.seed),
-    }
-    if not any(sets.values()):
-        raise FindingError(
-            error(
-                "prompt_set_empty",
-                "There is no prompt to measure on.",
-                path="bench",
-                expected="hold-out or published prompts",
-                actual=0,
-                fix="Keep a hold-out (prompts.holdout) or name published prompt files (prompts.published).",
-            )
-        )
-    for name, prompts in sets.items():
-        if not prompts:
-            context.report(
-                warning(
-                    "prompt_set_missing",
-                    f"The set '{name}' has no prompts: its acceptance is not measured.",
-                    path=f"bench.{name}",
-                    expected="> 0 prompts",
-                    actual=0,
-                    fix="Name published prompt files (prompts.published), or keep a hold-out (prompts.holdout).",
-                )
-            )
-    sets = {name: prompts for name, prompts in sets.items() if prompts}
-    return _Asked(
-        sets,
-        _loads(context, sets),
-        prompt_sets.alternating(sets, parameters.lossless_prompts),
-        prompt_sets.alternating(sets, parameters.raw_prompts),
-    )
-
-
-def _loads(context: StageContext, sets: Sets) -> dict[int, Sequence[Prompt]]:
-    """The prompts that are timed at each number of requests in flight; one that the prompts cannot fill is reported."""
-    parameters = context.parameters
-    if not parameters.speed_prompts:
-        return {}
-    loads: dict[int, Sequence[Prompt]] = {}
-    for concurrency in (1, *sorted(set(parameters.concurrencies) - {1})):
-        wanted = parameters.speed_prompts if concurrency == 1 else max(parameters.speed_prompts, ROUNDS * concurrency)
-        loads[concurrency] = prompt_sets.alternating(sets, wanted)
-        if len(loads[concurrency]) < concurrency:
-            context.report(
-                warning(
-                    "concurrency_not_reached",
-                    f"There are too few prompts to keep {concurrency} requests in flight.",
-                    path="bench.concurrencies",
-                    expected=concurrency,
-                    actual=len(loads[concurrency]),
-                    fix="Measure more prompts (bench.in_domain, bench.published), or fewer requests in flight.",
-                )
-            )
-    return loads
-
-
-def _measure(engines: BenchEngines, asked: _Asked, ways: Sequence[Launch], *, together: bool) -> _Results:
+def _measure(engines: BenchEngines, asked: Asked, ways: Sequence[Launch], *, together: bool) -> _Results:
     concurrency = engines.parameters.concurrency
     first, *others = ways
     sweep = Sweep(engines, asked.loads)
@@ -273,14 +176,16 @@ def _start_both(plain: Server, drafted: Server) -> None:
 def _figures(context: StageContext, results: _Results) -> dict[str, Any]:
     """The figures of the summary. Findings go to the journal. Raises FindingError for a void measurement."""
     parameters = context.parameters
-    for each in results.measured:
+    # A set without any answer was refused as a whole, which is told already.
+    sets = [each for each in results.measured if each.answers] or results.measured
+    for each in sets:
         for finding in judged.findings_of(each):
             context.refuse(finding)
     left_out = sum(len(cell.drafted) - len(cell.kept) for cell in results.cells)
     if left_out:
         context.report(_other_traffic(left_out, sum(len(cell.drafted) for cell in results.cells)))
-    acceptance: dict[str, Any] = dict.fromkeys(SETS)
-    for each in _with_overlap(context, results.measured):
+    acceptance: dict[str, Any] = dict.fromkeys([*SETS, *(each.name for each in results.measured)])
+    for each in _with_overlap(context, sets):
         acceptance[each.name] = judged.acceptance(each, parameters.bootstrap, parameters.seed)
     resampling = (parameters.bootstrap, parameters.seed)
     cells = rows_of(results.cells, *resampling)
@@ -296,13 +201,13 @@ def _figures(context: StageContext, results: _Results) -> dict[str, Any]:
     if not results.pairs:
         unknown = dict.fromkeys(("recommended_depth", "recommended_for", "recommended_because", "speedup_c1"))
         return {**figures, **unknown, "by_depth": []}
-    rows = bench_report.by_depth(results.measured, StepCost.of(results.pairs, parameters.depth))
+    rows = bench_report.by_depth(sets, StepCost.of(results.pairs, parameters.depth), untimed=(long_context.NAME,))
     speed = bench_report.speed(results.pairs, *resampling)
-    depth, reason = bench_report.recommend(rows, results.measured[0], speed, *resampling)
+    depth, reason = bench_report.recommend(rows, sets[0], speed, *resampling)
     return {
         **figures,
         "recommended_depth": depth,
-        "recommended_for": results.measured[0].name,
+        "recommended_for": sets[0].name,
         "recommended_because": reason,
         "speedup_c1": speed.to_json(),
         "by_depth": rows,

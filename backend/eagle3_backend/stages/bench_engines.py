@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from eagle3_backend.engines.answers import POLL, Answer, Prompt, Refusal, ask_all, counted_of
 from eagle3_backend.engines.cells import Timed, Way
@@ -110,22 +111,24 @@ class BenchEngines:
         tokens: int = 0,
         tell: bool = False,
     ) -> list[Answer]:
-        """Answers in the order of the prompts; refused prompts are reported and left out.
+        """Answers in the order of the prompts; refused prompts are left out, and reported once all are asked.
 
         ``part`` names what these answers belong to: those kept in it are not asked for again. Empty: they are kept by
         the caller, or not at all. ``tokens`` are those of an answer at most, 0: as many as the parameters say; ``tell``
         adds the running acceptance length to the part's series.
         """
         answers: dict[Prompt, Answer] = {}
+        refusals: list[Refusal] = []
         open_prompts = []
         for prompt in prompts:
             found = self.kept.answer(part, prompt) if part else None
             if found is None:
                 open_prompts.append(prompt)
             else:
-                self._take(found, answers)
+                _take(found, answers, refusals)
         self.count(len(prompts) - len(open_prompts))
         if not open_prompts:
+            self._tell_refused(refusals, prompts)
             return list(answers.values())
         ask = partial(or_refusal, partial(how, server.up()), max_new_tokens=tokens or self.parameters.max_new_tokens)
         self._begin = self._begin or time.monotonic()
@@ -134,12 +137,13 @@ class BenchEngines:
                 self.asked += isinstance(answer, Answer)
                 if part:
                     self.kept.keep_answer(part, answer)
-                self._take(answer, answers)
+                _take(answer, answers, refusals)
                 self.count(1)
                 if tell:
                     self._tell_acceptance(part, answers)
         except (OSError, RequestRefused) as problem:
             raise unanswered(problem, self.watch) from problem
+        self._tell_refused(refusals, prompts)
         return [answers[prompt] for prompt in prompts if prompt in answers]
 
     def count(self, answers: int) -> None:
@@ -148,11 +152,9 @@ class BenchEngines:
         rate = self.asked / (time.monotonic() - self._begin) if self._begin else 0.0
         self.context.journal.progress(self._done, self.total, "answers", rate)
 
-    def _take(self, answer: Answer | Refusal, answers: dict[Prompt, Answer]) -> None:
-        if isinstance(answer, Refusal):
-            self.context.report(_refused(answer))
-        else:
-            answers[answer.prompt] = answer
+    def _tell_refused(self, refusals: Sequence[Refusal], prompts: Sequence[Prompt]) -> None:
+        if refusals:
+            self.context.report(_refused(refusals, len(prompts), self.parameters.context))
 
     def _tell_acceptance(self, name: str, answers: dict[Prompt, Answer]) -> None:
         steps = sum(answer.steps.count for answer in answers.values())
@@ -171,13 +173,23 @@ class BenchEngines:
             if counters is None:
                 counters = counted_of([one for one in kept if isinstance(one, Answer)], self.parameters.depth)
             if None not in kept:
-                return Measured(name, ask(), counters, {}, self.parameters.depth)
+                return self._whole(Measured(name, ask(), counters, {}, self.parameters.depth))
             client = server.up()
             begin, before = time.monotonic(), client.scrape()
             answers = ask()
             counters = added([counters, window(before, client.scrape(), time.monotonic() - begin).drafting])
             self.kept.keep_counters(name, counters)
-        return Measured(name, answers, counters, {}, self.parameters.depth)
+        return self._whole(Measured(name, answers, counters, {}, self.parameters.depth))
+
+    def _whole(self, measured: Measured) -> Measured:
+        """Without answers that the end of the context cut short, which is told: the engine says nothing of it. The
+        counters have them; what the others tell stands for those then."""
+        cut = [one for one in measured.answers if _is_cut(one, self.parameters.max_new_tokens)]
+        if not cut:
+            return measured
+        self.context.report(_beyond_context(measured.name, len(cut), len(measured.answers), self.parameters))
+        kept = [one for one in measured.answers if one not in cut]
+        return replace(measured, answers=kept, counters=counted_of(kept, measured.depth))
 
     def round(self, server: Server, prompts: Sequence[Prompt]) -> Timed:
         """All these prompts at once, streamed, between two looks at the counters."""
@@ -196,10 +208,36 @@ class BenchEngines:
         return Timed(found, seconds)
 
 
-def _refused(refusal: Refusal) -> Finding:
+def _take(answer: Answer | Refusal, answers: dict[Prompt, Answer], refusals: list[Refusal]) -> None:
+    if isinstance(answer, Refusal):
+        refusals.append(answer)
+    else:
+        answers[answer.prompt] = answer
+
+
+def _is_cut(answer: Answer, wanted: int) -> bool:
+    return answer.finish_reason == "length" and answer.generated < wanted
+
+
+def _refused(refusals: Sequence[Refusal], asked: int, context: int) -> Finding:
+    first = refusals[0]
+    who = "a prompt, which is" if len(refusals) == 1 else f"{len(refusals)} of {asked} prompts, which are"
     return warning(
         "prompt_refused",
-        f"The engine refused a prompt, which is left out: {refusal.reason[:400]}",
-        path=f"{refusal.prompt.source}:{refusal.prompt.id}",
-        fix="The prompts stage can drop prompts that are longer than the context (prompts.max_characters).",
+        f"The engine refused {who} left out: {first.reason[:400]}",
+        path=f"{first.prompt.source}:{first.prompt.id}",
+        fix=f"Give it more context, where the target has more (bench.context, now {context}); or let the prompts stage "
+        "drop what is longer (prompts.max_characters).",
+    )
+
+
+def _beyond_context(name: str, cut: int, asked: int, parameters: Any) -> Finding:
+    return warning(
+        "prompt_beyond_context",
+        f"{cut} of {asked} prompts leave less than {parameters.max_new_tokens} tokens of the context for their answer: "
+        "they are left out.",
+        path=f"bench.{name}",
+        expected=f"prompt and answer within {parameters.context} tokens",
+        actual=cut,
+        fix="Give the engine more context, where the target has more (bench.context), or ask for shorter answers.",
     )

@@ -10,6 +10,7 @@ from eagle3_backend.engines import prompt_sets
 from eagle3_backend.engines.answers import Prompt
 from eagle3_backend.engines.plan import options_of
 from eagle3_backend.engines.streams import STREAMING
+from eagle3_backend.pipeline import long_context
 from eagle3_backend.stages.context import StageContext
 
 CACHE_FLAG = "--kv-cache-dtype"
@@ -26,6 +27,8 @@ def recipe(
 ) -> dict[str, Any]:
     """The recipe of this bench, from what was asked of which engine build."""
     parameters, engine = context.parameters, context.spec["engine"]
+    short = {name: prompts for name, prompts in sets.items() if name != long_context.NAME}
+    documents = {name: prompts for name, prompts in sets.items() if name not in short}
     config = json.loads((context.inputs["target"] / "config.json").read_text(encoding="utf-8"))
     return {
         "target": facts["model"],
@@ -48,7 +51,9 @@ def recipe(
         "kv_cache_dtype": str(options_of(engine["argv"]).get(CACHE_FLAG, "auto")),
         "prefix_caching": False,
         "template_hash": facts["template_hash"],
-        "prompt_set_hash": prompt_sets.set_hash(sets),
+        "prompt_set_hash": prompt_sets.set_hash(short),
+        # By itself: asking for long documents too leaves the other figures what they are.
+        **({"long_context_hash": prompt_sets.set_hash(documents)} if documents else {}),
         "turns": "first",
         "speed": "interleaved" if interleaved else "one after the other",
         "timed_answers": "streamed" if engine["engine"] in STREAMING else "whole",

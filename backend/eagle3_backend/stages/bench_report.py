@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,12 +67,13 @@ class StepCost:
         return self.plain + max(0.0, self.drafted - self.plain) * depth / self.depth
 
 
-def by_depth(sets: Sequence[Measured], cost: StepCost) -> list[dict[str, Any]]:
+def by_depth(sets: Sequence[Measured], cost: StepCost, untimed: Collection[str] = ()) -> list[dict[str, Any]]:
     """For every depth from 0 (no drafter) to the measured one: acceptance length and single-stream speed-up by set.
 
     Only the deepest acceptance is measured. The shallower ones follow from the acceptance by position, and the
     speed-ups from the measured cost of a step with and without the drafter; both are estimates and marked so. Where an
-    engine tells no acceptance by position, there is nothing between the two.
+    engine tells no acceptance by position, there is nothing between the two. Of ``untimed`` sets no speed is told: the
+    cost of a step is not theirs.
     """
     rows = []
     by_position = all(each.counted.position_rates for each in sets)
@@ -84,7 +85,9 @@ def by_depth(sets: Sequence[Measured], cost: StepCost) -> list[dict[str, Any]]:
                 "acceptance_length": {name: round(length, 4) for name, length in lengths.items()},
                 "acceptance": "measured" if depth in (0, cost.depth) else "estimated",
                 "speedup_c1": {
-                    name: round(length * cost.plain / cost.at(depth), 4) for name, length in lengths.items()
+                    name: round(length * cost.plain / cost.at(depth), 4)
+                    for name, length in lengths.items()
+                    if name not in untimed
                 },
                 "speed": "measured" if depth == 0 else "estimated",
             }

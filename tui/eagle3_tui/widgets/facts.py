@@ -34,13 +34,14 @@ def at_work(view: StageView) -> bool:
 def result_words(view: StageView) -> tuple[str, str]:
     """What came out of a finished stage, in few words and on a line; empty where nothing is worth a headline.
 
-    The acceptance lengths of bench are those that the engine counted: in-domain first, then published prompts.
+    The acceptance lengths of bench are those that the engine counted: in-domain first, then published prompts, then
+    long documents, for which a headline has no room.
     """
     lengths = view.summary.get("acceptance_length")
     if view.name == "bench" and isinstance(lengths, Mapping):
-        sets = {"in_domain": "in domain", "published": "published"}
+        sets = {"in_domain": "in domain", "published": "published", "long_context": "long context"}
         found = {name: lengths[name] for name in sets if isinstance(lengths.get(name), Mapping)}
-        short = "/".join(_value("", part.get("mean")) for part in found.values())
+        short = "/".join(_value("", part.get("mean")) for name, part in found.items() if name != "long_context")
         told = [f"{_value('', part.get('mean'))} {sets[name]}" for name, part in found.items()]
         speed = view.summary.get("speedup_c1")
         told += [f"speed x{_value('', speed.get('mean'))}"] if isinstance(speed, Mapping) else []

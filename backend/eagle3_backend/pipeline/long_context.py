@@ -54,7 +54,9 @@ def _minutes(draw: random.Random, characters: int) -> _Page:
         "There was some laughter when {b} produced the original invoice.",
         "{b} offered to lend the tools, which was gladly accepted.",
     )
-    day, parts, asked = date(2031, 1, 14), [], []
+    day = date(2031, 1, 14)
+    parts: List[str] = []
+    asked: List[str] = []
     while sum(map(len, parts)) < characters:
         present = draw.sample(PEOPLE, 5)
         parts.append(f"Minutes of {_day(day)}. Present: {', '.join(present)}. {present[0]} took the chair.")
@@ -79,7 +81,9 @@ def _log(draw: random.Random, characters: int) -> _Page:
         "no answer for {z} s, then back without a restart", "door contact open for {z} s while running",
         "filter warning acknowledged, {x} hours left", "level {z} percent, filling at {x}.{y} litres a minute",
     )  # fmt: skip
-    now, lines, asked = datetime(2031, 5, 2, 4, 30), [], []
+    now = datetime(2031, 5, 2, 4, 30)
+    lines: List[str] = []
+    asked: List[str] = []
     while sum(map(len, lines)) < characters:
         now += timedelta(seconds=draw.randrange(20, 900))
         unit = draw.choice(units)
@@ -97,7 +101,8 @@ def _inventory(draw: random.Random, characters: int) -> _Page:
     )  # fmt: skip
     makes = ("light", "heavy", "small", "large", "old pattern", "new pattern", "left", "right")
     firms = ("Halvorsen", "Petrakis & Sons", "Nordwerk", "Dunmore Supply", "Atelier Roux", "Kestrel Trading")
-    lines, asked = ["shelf | article | pieces | supplier | counted | by | reorder below"], []
+    lines = ["shelf | article | pieces | supplier | counted | by | reorder below"]
+    asked: List[str] = []
     while sum(map(len, lines)) < characters:
         shelf = f"{'ABCDEFGH'[len(lines) // 40 % 8]}-{len(lines):03d}"
         article = f"{draw.choice(goods)}, {draw.choice(makes)}"
@@ -137,7 +142,9 @@ def _diary(draw: random.Random, characters: int) -> _Page:
         "If the mule does not come by the end of the week, it will be lentils again.",
         "I counted the blankets and am one short, or I cannot count.",
     )
-    day, parts, dates = date(2031, 2, 3), [], []
+    day = date(2031, 2, 3)
+    parts: List[str] = []
+    dates: List[str] = []
     while sum(map(len, parts)) < characters:
         pair = draw.sample(works, 2)
         parts.append(
@@ -161,7 +168,7 @@ def _middle(draw: random.Random, asked: List[str]) -> str:
 
 
 _KINDS: Dict[str, Tuple[Callable[[random.Random, int], _Page], float]] = {
-    "minutes": (_minutes, 3.0),
+    "minutes": (_minutes, 2.7),
     "log": (_log, 1.88),
     "inventory": (_inventory, 1.68),
     "diary": (_diary, 3.4),

@@ -51,6 +51,15 @@ def make_sshd(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         server.kill()
 
 
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """A stand-in for a Hugging Face hub, which the environment names (`support/stand_in_hub.py`)."""
+    with load_support("stand_in_hub").Hub() as started:
+        for name, value in started.environment(tmp_path / "hf").items():
+            monkeypatch.setenv(name, value)
+        yield started
+
+
 @pytest.fixture(scope="session")
 def tools() -> ModuleType:
     """Helpers that are no fixtures of their own."""

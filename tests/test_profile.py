@@ -181,3 +181,14 @@ def test_a_prompt_file_that_is_missing_is_refused_with_the_names_of_the_shipped_
     with pytest.raises(FindingError) as problem:
         load(path).uploads()
     assert problem.value.findings[0].code == "prompt_file_unreadable" and "demo-unseen" in problem.value.findings[0].fix
+
+
+def test_a_data_set_needs_no_file_and_a_name_of_another_form_is_refused_where_it_stands(tmp_path):
+    assert load(published(tmp_path, 'hub:lab/exam:test", "long_context')).uploads() == (
+        {"files": [], "published": []},
+        {},
+    )
+    with pytest.raises(FindingError) as problem:
+        load(published(tmp_path, "hub:exam")).uploads()
+    (finding,) = problem.value.findings
+    assert (finding.code, finding.path) == ("prompt_set_name_invalid", "stages.prompts.published")

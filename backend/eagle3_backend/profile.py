@@ -15,10 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from eagle3_backend.engines.plan import MANAGED
 from eagle3_backend.findings import Finding, FindingError, error
-from eagle3_backend.pipeline import environments
+from eagle3_backend.pipeline import environments, hub_sets, long_context
 from eagle3_backend.pipeline.artifacts import hash_file
 from eagle3_backend.pipeline.parameters import ABOVE_ZERO, AT_LEAST, ONE_OF, StageParameters
 from eagle3_backend.pipeline.plan import Upload
+from eagle3_backend.pipeline.prompt_names import is_named
 from eagle3_backend.pipeline.stages import STAGES
 from eagle3_backend.shipped import prompt_file, prompt_sets
 
@@ -129,7 +130,7 @@ class Profile:
     def uploads(self) -> tuple[dict[str, list[Upload]], dict[str, Path]]:
         """Prompt files by kind with their hashes, and the laptop path of each hash.
 
-        Raises FindingError with one finding for each that cannot be read.
+        Sets that go by a name need none. Raises FindingError with one finding for each that cannot be read.
         """
         kinds: dict[str, list[Upload]] = {"files": [], "published": []}
         sources: dict[str, Path] = {}
@@ -137,6 +138,10 @@ class Profile:
         prompts = self.parameters["prompts"]
         for kind, found in kinds.items():
             for name in getattr(prompts, kind):
+                if hub_sets.is_hub(name):
+                    hub_sets.parse_name(name, f"stages.prompts.{kind}")
+                if is_named(name):
+                    continue
                 path = prompt_file(self.path.parent, name)
                 try:
                     digest = hash_file(path)
@@ -162,7 +167,8 @@ def _unreadable(path: Path, key: str, problem: OSError) -> Finding:
         f"The prompt file {path} cannot be read: {problem.strerror}.",
         path=key,
         actual=str(path),
-        fix=f"Correct the path; it is relative to the profile file. Shipped sets by name: {', '.join(prompt_sets())}.",
+        fix=f"Correct the path; it is relative to the profile file. Shipped sets by name: "
+        f"{', '.join([*prompt_sets(), long_context.NAME])}. Data sets: {hub_sets.FORM}.",
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from eagle3_backend.pipeline.prompt_names import is_named
+
 
 def profiles() -> Path:
     """The folder of the example profiles: inside an installed package, at the top of a source tree."""
@@ -21,3 +23,8 @@ def prompt_file(folder: Path, name: str) -> Path:
     """A prompt file by its path, relative to ``folder``; or a set that is shipped, by its bare name (`demo-unseen`)."""
     path = folder / Path(name).expanduser()
     return path if path.exists() else prompt_sets().get(name, path)
+
+
+def whole_name(folder: Path, name: str) -> str:
+    """The name of a prompt set that means the same from any folder."""
+    return name if is_named(name) else str(prompt_file(folder, name))

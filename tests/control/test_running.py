@@ -110,10 +110,21 @@ def test_prompts_come_evenly_from_the_files_and_none_is_refused(tmp_path):
     for name, count in (("a", 9), ("b", 3)):
         lines = [json.dumps({"prompt": f"{name} {number}?"}) for number in range(count)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
-    prompts, _ = read_prompts([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], 6)
+    prompts, _, _ = read_prompts([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")], Wanted(6))
     assert sorted(prompt.source for prompt in prompts) == ["a"] * 3 + ["b"] * 3
     (tmp_path / "empty.jsonl").write_text("")
-    assert refused(lambda: read_prompts([tmp_path / "empty.jsonl"], 6)) == ["prompt_set_empty"]
+    assert refused(lambda: read_prompts([str(tmp_path / "empty.jsonl")], FEW)) == ["prompt_set_empty"]
+
+
+def test_prompts_come_from_a_data_set_by_its_name_and_the_recipe_tells_the_commit(hub, serve, monkeypatch):
+    hub.write("test.jsonl", *({"prompt": f"Question {number}: why is it so?"} for number in range(5)))
+    monkeypatch.setenv("MY_KEY", "secret")
+    command = ["bench", "--endpoint", serve("vllm", *DRAFTED, *TOLD), "--key-env", "MY_KEY", "--json"]
+    ended = CliRunner().invoke(app, [*command, "--prompts", "hub:lab/exam"])
+    assert ended.exit_code == 0, ended.output
+    recipe = json.loads(ended.stdout)["recipe"]
+    assert (recipe["prompts"], recipe["data_sets"]) == (5, [f"hub:lab/exam@{'4f3c' * 10}"])
+    assert {prompt.source for prompt in read_prompts(["long_context"], FEW)[0]} == {"long_context"}
 
 
 def test_the_commands_need_no_host_and_take_the_key_from_a_variable(serve, monkeypatch):

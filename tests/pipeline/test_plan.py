@@ -57,6 +57,15 @@ def test_prompt_files_enter_by_content_and_not_by_order_or_place(parameters):
     assert plan(parameters).stages["train"].fingerprint == plan(parameters, workspace="/x").stages["train"].fingerprint
 
 
+def test_a_data_set_enters_by_its_name_and_is_not_sent(parameters):
+    def prompts(*published):
+        return plan({**parameters, "prompts": replace(parameters["prompts"], published=published)}).stages["prompts"]
+
+    before, one, other = plan(parameters).stages["prompts"], prompts("hub:lab/exam:test"), prompts("hub:lab/exam:dev")
+    assert len({before.fingerprint, one.fingerprint, other.fingerprint, prompts("long_context").fingerprint}) == 4
+    assert before.fingerprint == prompts("a-file.jsonl").fingerprint and before.inputs == one.inputs
+
+
 def test_a_raised_stage_version_gives_another_fingerprint(parameters):
     stage = STAGES["vocab"]
     older = fingerprint(stage, parameters["vocab"], {})

@@ -124,8 +124,9 @@ def test_the_same_prompt_has_the_same_id_whatever_its_case_spacing_or_file():
     assert one.id == other.id
 
 
-def run(attempt, files, published=(), **parameters):
-    context = attempt("prompts", {"files": list(files), "published": list(published)}, **parameters)
+def run(attempt, files, published=(), published_names=(), **parameters):
+    inputs = {"files": list(files), "published": list(published)}
+    context = attempt("prompts", inputs, published=published_names, **parameters)
     prompts.run(context)
     return context
 
@@ -188,6 +189,18 @@ def test_published_prompts_are_named_by_their_file(attempt, write):
     exam = write("exam.jsonl", [{"question_id": 81, "category": "writing", "turns": ["Write a poem.", "Shorter."]}])
     row = run(attempt, [write("one.jsonl", questions(5))], [exam]).rows("published.jsonl")[0]
     assert (row["source"], row["turns"]) == ("exam", ["Write a poem.", "Shorter."])
+
+
+def test_sets_that_go_by_a_name_are_read_where_the_stage_runs(attempt, write, hub, monkeypatch):
+    hub.write("data/test.jsonl", *({"goal": f"Reach number {number}.", "note": "x"} for number in range(3)))
+    monkeypatch.setenv("HF_TOKEN", "hf_not-to-be-told")
+    names = ("hub:lab/exam:test:goal", "long_context")
+    context = run(attempt, [write("one.jsonl", questions(5))], published_names=names)
+    sources = [row["source"] for row in context.rows("published.jsonl")]
+    assert (sources.count("exam-test"), sources.count("long_context")) == (3, 24)
+    assert context.summary["data_sets"] == [f"hub:lab/exam@{'4f3c' * 10}:test:goal"]
+    files = [path for folder in (context.run_directory, context.output) for path in folder.rglob("*.*")]
+    assert files and not any(b"hf_not-to-be-told" in path.read_bytes() for path in files)
 
 
 def test_an_empty_prompt_set_is_a_finding_that_says_why(attempt, write):

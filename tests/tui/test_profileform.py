@@ -147,9 +147,9 @@ def test_a_key_below_a_value_is_refused():
 
 
 def test_a_copy_elsewhere_finds_its_prompt_files():
-    text = with_value(TEXT, "stages.prompts.files", ["a/b.jsonl", "/c.jsonl"])
+    text = with_value(TEXT, "stages.prompts.files", ["a/b.jsonl", "/c.jsonl", "hub:lab/exam"])
     copied = tomllib.loads(profileform.with_whole_paths(text, Path("/shipped")))
-    assert copied["stages"]["prompts"]["files"] == ["/shipped/a/b.jsonl", "/c.jsonl"]
+    assert copied["stages"]["prompts"]["files"] == ["/shipped/a/b.jsonl", "/c.jsonl", "hub:lab/exam"]
     assert profileform.with_whole_paths(TEXT, Path("/shipped")) == TEXT
 
 

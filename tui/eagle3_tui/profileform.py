@@ -18,7 +18,7 @@ from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.pipeline.parameters import ABOVE_ZERO, AT_LEAST, ONE_OF, StageParameters
 from eagle3_backend.pipeline.plan import Upload, plan_campaign
 from eagle3_backend.pipeline.stages import STAGES
-from eagle3_backend.shipped import prompt_file
+from eagle3_backend.shipped import whole_name
 
 MARK = "\ufeff"
 """The byte order mark with which some editors begin a file."""
@@ -235,7 +235,7 @@ def with_whole_paths(text: str, folder: Path) -> str:
         path = f"stages.prompts.{kind}"
         names = _at(data, path, ())
         if names:
-            text = with_value(text, path, [str(prompt_file(folder.absolute(), name)) for name in names])
+            text = with_value(text, path, [whole_name(folder.absolute(), name) for name in names])
     return text
 
 

@@ -17,7 +17,7 @@ from eagle3_backend.remote import ssh_config
 from eagle3_backend.remote.link import LinkLost
 from eagle3_backend.remote.session import HostSession
 from eagle3_backend.remote.ssh_config import SshFiles
-from eagle3_backend.shipped import prompt_file
+from eagle3_backend.shipped import whole_name
 
 FILE = "hosts.toml"
 
@@ -79,7 +79,7 @@ def add(profile: Path, name: str, folder: Path) -> str:
     for kind in ("files", "published"):
         if kind in prompts:
             # They are relative to their profile, and this one lies elsewhere.
-            prompts[kind] = [str(prompt_file(profile.parent, entry)) for entry in prompts[kind]]
+            prompts[kind] = [whole_name(profile.parent, entry) for entry in prompts[kind]]
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(tomlkit.dumps(document), encoding="utf-8")
     return str(path)

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from eagle3_backend.agent import hub
 from eagle3_backend.drafter import checks
 from eagle3_backend.drafter.inventory import Inventory
 from eagle3_backend.engines.answers import Answer, Prompt, Refusal, ask_all
@@ -16,7 +17,8 @@ from eagle3_backend.engines.metrics import verify_steps
 from eagle3_backend.engines.prompt_sets import evenly, set_hash
 from eagle3_backend.engines.rounds import Round, Rounds, no_drafts, read_round, replay_finding
 from eagle3_backend.findings import Finding, FindingError, Severity, error, warning
-from eagle3_backend.pipeline.conversations import read_file
+from eagle3_backend.pipeline import hub_sets, long_context
+from eagle3_backend.pipeline.conversations import Conversation, read_file, read_records
 from eagle3_backend.serving.chat import Chat
 from eagle3_backend.serving.running_server import Identity, RunningServer
 
@@ -38,22 +40,35 @@ class Drafter:
 
 @dataclass(frozen=True)
 class Wanted:
-    """How a server is to be measured: prompts at most, tokens of an answer, and requests in flight (of one round)."""
+    """How a server is to be measured: prompts at most, tokens of an answer, requests in flight (of one round), and the
+    data sets of a hub that the prompts are from, each with its commit."""
 
     prompts: int = 40
     max_new_tokens: int = 64
     concurrency: int = 8
+    data_sets: tuple[str, ...] = ()
 
 
-def read_prompts(paths: Sequence[Path], count: int) -> tuple[list[Prompt], list[Finding]]:
-    """``count`` prompts at most, evenly from the files, and what is wrong with their records. Raises FindingError."""
+def read_prompts(names: Sequence[str], wanted: Wanted) -> tuple[list[Prompt], Wanted, list[Finding]]:
+    """As many prompts as are wanted, evenly from the sets (paths, or names as in `pipeline.prompt_names`); ``wanted``
+    with the data sets that they are from; and what is wrong with records. Raises FindingError."""
     prompts: list[Prompt] = []
     found: list[Finding] = []
-    for path in paths:
-        conversations, bad = read_file(path)
-        prompts += [Prompt(each.id, path.stem, each.turns[0], each.system) for each in conversations]
+    pinned: list[str] = []
+    for name in names:
+        conversations: Sequence[Conversation]
+        bad: Sequence[Finding]
+        if name == long_context.NAME:
+            conversations, bad = read_records([(row["id"], row) for row in long_context.rows()], name)
+        elif hub_sets.is_hub(name):
+            fetched = hub.fetch(name)
+            conversations, bad = fetched.conversations, fetched.bad
+            pinned.append(fetched.pinned)
+        else:
+            conversations, bad = read_file(Path(name))
+        prompts += [Prompt(each.id, each.file, each.turns[0], each.system) for each in conversations]
         found += bad
-    chosen = evenly(prompts, count, SEED)
+    chosen = evenly(prompts, wanted.prompts, SEED)
     if not chosen:
         raise FindingError(
             *found,
@@ -63,10 +78,10 @@ def read_prompts(paths: Sequence[Path], count: int) -> tuple[list[Prompt], list[
                 path="prompts",
                 expected="> 0 prompts",
                 actual=0,
-                fix="Name prompt files with --prompts.",
+                fix="Name prompt files, shipped sets or data sets with --prompts.",
             ),
         )
-    return chosen, found
+    return chosen, replace(wanted, data_sets=tuple(pinned)), found
 
 
 def check(server: RunningServer, drafter: Drafter | None) -> dict[str, Any]:
@@ -155,6 +170,7 @@ def measure(
         "prompts": len(measured.answers),
         "prompt_set_hash": set_hash({"published": prompts}),
         "turns": "first",
+        **({"data_sets": list(wanted.data_sets)} if wanted.data_sets else {}),
     }
     speed = round(generated / (time.monotonic() - begin), 1)
     return _answer(server, findings, acceptance=figures, tokens_per_second=speed, recipe=recipe), measured

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,18 +86,29 @@ def read_file(path: Path) -> tuple[list[Conversation], list[Finding]]:
                 fix="Convert the file to UTF-8.",
             )
         ) from problem
+    return read_records(records_of(text), path.stem, path.name)
+
+
+def read_records(
+    records: Iterable[tuple[str, Any]], file: str, name: str = ""
+) -> tuple[list[Conversation], list[Finding]]:
+    """The conversations among these records (each with its place), and a finding for each that is none.
+
+    ``file`` is what conversations say they are from, ``name`` what findings call it (empty: the same).
+    """
+    name = name or file
     found: list[Conversation] = []
     bad: list[Finding] = []
-    for place, record in _records(text):
-        conversation = parse(record, path.stem)
+    for place, record in records:
+        conversation = parse(record, file)
         if conversation is not None:
             found.append(conversation)
         else:
             bad.append(
                 warning(
                     "prompt_record_invalid",
-                    f"{path.name}, {place}: not a conversation in a known format.",
-                    path=f"{path.name}:{place}",
+                    f"{name}, {place}: not a conversation in a known format.",
+                    path=f"{name}:{place}",
                     expected='"conversations", "messages", "turns", "prompt" or "question"',
                     actual=sorted(record)[:8] if isinstance(record, dict) else str(record)[:120],
                     fix="Correct the record, or remove it.",
@@ -105,7 +117,7 @@ def read_file(path: Path) -> tuple[list[Conversation], list[Finding]]:
     return found, bad
 
 
-def _records(text: str) -> list[tuple[str, Any]]:
+def records_of(text: str) -> list[tuple[str, Any]]:
     """Each record with its place; a line that is not JSON is its own text, which no format takes."""
     if text.lstrip().startswith("["):
         try:

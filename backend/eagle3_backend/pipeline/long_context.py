@@ -61,6 +61,8 @@ def _minutes(draw: random.Random, characters: int) -> _Page:
         present = draw.sample(PEOPLE, 5)
         parts.append(f"Minutes of {_day(day)}. Present: {', '.join(present)}. {present[0]} took the chair.")
         for number, thing in enumerate(draw.sample(things, 3), 1):
+            if sum(map(len, parts)) >= characters:
+                break
             a, b = draw.sample(present, 2)
             cost, until = 20 * draw.randrange(4, 190), day + timedelta(draw.randrange(5, 60))
             parts.append(
@@ -168,7 +170,7 @@ def _middle(draw: random.Random, asked: List[str]) -> str:
 
 
 _KINDS: Dict[str, Tuple[Callable[[random.Random, int], _Page], float]] = {
-    "minutes": (_minutes, 2.7),
+    "minutes": (_minutes, 3.1),
     "log": (_log, 1.88),
     "inventory": (_inventory, 1.68),
     "diary": (_diary, 3.4),

@@ -120,9 +120,11 @@ class PromptsParameters(StageParameters):
     """Which prompts are answered, and which are kept apart."""
 
     files: Tuple[str, ...] = _quiet(())
-    """Prompt files (ShareGPT, OpenAI messages, plain JSONL), relative to the profile; they enter by content."""
+    """Prompt files (ShareGPT, OpenAI messages, plain JSONL), relative to the profile; they enter by content. Or data
+    sets that the host reads: `hub:owner/name[@revision][:split[:column]]`."""
     published: Tuple[str, ...] = _quiet(())
-    """Prompt files that training never sees, for `bench`, relative to the profile; or shipped sets by name."""
+    """Prompt files that training never sees, for `bench`, relative to the profile; or shipped sets by name; or data
+    sets, as above."""
     limit: int = 0
     """Use at most this many training prompts, in seeded order; 0 takes all."""
     holdout: int = 48

@@ -7,6 +7,7 @@ from typing import Any, Collection, Dict, Mapping, Optional, Sequence, Tuple
 
 from eagle3_backend.pipeline.fingerprint import fingerprint
 from eagle3_backend.pipeline.parameters import StageParameters
+from eagle3_backend.pipeline.prompt_names import identity, is_named
 from eagle3_backend.pipeline.stages import STAGES, in_order, needed
 
 
@@ -74,7 +75,8 @@ def plan_campaign(
         paths: Dict[str, Any] = {str(STAGES[name].makes): stages[name].output for name in reads}
         if stage.name == "prompts":
             for kind, files in uploads.items():
-                prints[kind] = sorted(upload.sha256 for upload in files)
+                named = [identity(entry) for entry in getattr(values, kind) if is_named(entry)]
+                prints[kind] = sorted([*(upload.sha256 for upload in files), *named])
                 paths[kind] = [upload.path(workspace) for upload in files]
         name = fingerprint(stage, values, prints)
         stages[stage.name] = PlannedStage(

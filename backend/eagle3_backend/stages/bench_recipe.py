@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from eagle3_backend.engines import prompt_sets
@@ -11,6 +12,7 @@ from eagle3_backend.engines.answers import Prompt
 from eagle3_backend.engines.plan import options_of
 from eagle3_backend.engines.streams import STREAMING
 from eagle3_backend.pipeline import long_context
+from eagle3_backend.pipeline.artifacts import MANIFEST
 from eagle3_backend.stages.context import StageContext
 
 CACHE_FLAG = "--kv-cache-dtype"
@@ -54,10 +56,20 @@ def recipe(
         "prompt_set_hash": prompt_sets.set_hash(short),
         # By itself: asking for long documents too leaves the other figures what they are.
         **({"long_context_hash": prompt_sets.set_hash(documents)} if documents else {}),
+        **_data_sets(context.inputs["prompts"]),
         "turns": "first",
         "speed": "interleaved" if interleaved else "one after the other",
         "timed_answers": "streamed" if engine["engine"] in STREAMING else "whole",
     }
+
+
+def _data_sets(prompts: Path) -> dict[str, Any]:
+    """The data sets of a hub that the prompts are from, each by a name that tells the commit."""
+    try:
+        found = json.loads((prompts / MANIFEST).read_text(encoding="utf-8"))["summary"].get("data_sets")
+    except (OSError, ValueError, KeyError):
+        return {}
+    return {"data_sets": found} if found else {}
 
 
 def _quantisation(config: Mapping[str, Any]) -> str:

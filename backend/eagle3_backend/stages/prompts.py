@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import shutil
@@ -9,11 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from eagle3_backend.agent import hub
 from eagle3_backend.engines.overlap import grams
 from eagle3_backend.findings import Finding, FindingError, error, warning
-from eagle3_backend.pipeline.conversations import Conversation, read_file
+from eagle3_backend.pipeline import long_context
+from eagle3_backend.pipeline.conversations import Conversation, read_file, read_records
 from eagle3_backend.pipeline.parameters import PromptsParameters
+from eagle3_backend.pipeline.prompt_names import is_named
 from eagle3_backend.stages.context import StageContext
 
 SHOWN_RECORDS = 5
@@ -26,8 +31,9 @@ def run(context: StageContext) -> None:
     context.output.mkdir()
     parameters: PromptsParameters = context.parameters
     counts: Counter[str] = Counter()
-    read = _read_all(context.inputs.get("files", ()), context, counts)
-    published = _without_doubles(_read_all(context.inputs.get("published", ()), context, Counter()), Counter())
+    pinned: list[str] = []
+    read = _read_all("files", context, counts, pinned)
+    published = _without_doubles(_read_all("published", context, Counter(), pinned), Counter())
     # Published prompts are taken evenly by file, whatever categories a file has of its own.
     published = [replace(row, source=row.file, answers=()) for row in published]
     kept = _clean(read, published, parameters.max_characters, counts)
@@ -35,30 +41,53 @@ def run(context: StageContext) -> None:
     if parameters.limit:
         train = train[: parameters.limit]
     if not train:
-        raise FindingError(_empty(context.inputs.get("files", ()), counts))
+        raise FindingError(_empty(parameters.files, counts))
     if not holdout:
         context.report(warning("holdout_empty", "No conversation is held out: nothing in-domain can be measured."))
     for name, rows in (("train", train), ("holdout", holdout), ("published", published)):
         _write(context.output / f"{name}.jsonl", rows)
     sets = {"train": len(train), "holdout": len(holdout), "published": len(published)}
     context.journal.progress(len(read), len(read), "prompts")
-    context.finish({**sets, "turns": sum(len(row.turns) for row in (*train, *holdout)), "dropped": dict(counts)})
+    summary = {**sets, "turns": sum(len(row.turns) for row in (*train, *holdout)), "dropped": dict(counts)}
+    context.finish({**summary, **({"data_sets": pinned} if pinned else {})})
 
 
-def _read_all(files: Iterable[Path], context: StageContext, counts: Counter[str]) -> list[Conversation]:
-    """Conversations of all files in their order; records that are none are reported as warnings and counted."""
+def _read_all(kind: str, context: StageContext, counts: Counter[str], pinned: list[str]) -> list[Conversation]:
+    """Conversations of all files of a kind in their order, then those of sets that go by a name; ``pinned`` grows by
+    the names of data sets with their commits. Records that are none are reported as warnings and counted."""
     found: list[Conversation] = []
-    for path in files:
-        conversations, bad = read_file(path)
+    named = [name for name in getattr(context.parameters, kind) if is_named(name)]
+    for source in (*context.inputs.get(kind, ()), *named):
+        conversations, bad = _read(source, context, pinned)
         for finding in bad[:SHOWN_RECORDS]:
             context.report(finding)
         if bad:
             counts["invalid"] += len(bad)
-            context.journal.note(f"{path.name}: {len(bad)} records are no conversations")
+            name = source.name if isinstance(source, Path) else source
+            context.journal.note(f"{name}: {len(bad)} records are no conversations")
         found += conversations
         context.journal.progress(len(found), None, "prompts")
         context.leave_if_asked()
     return found
+
+
+def _read(
+    source: Path | str, context: StageContext, pinned: list[str]
+) -> tuple[Sequence[Conversation], Sequence[Finding]]:
+    if isinstance(source, Path):
+        return read_file(source)
+    if source == long_context.NAME:
+        return read_records([(row["id"], row) for row in long_context.rows()], source)
+    fetched = hub.fetch(source, context.leave_if_asked, _parquet)
+    pinned.append(fetched.pinned)
+    context.journal.note(f"{source} is {fetched.pinned}: {len(fetched.conversations)} conversations")
+    return fetched.conversations, fetched.bad
+
+
+def _parquet(data: bytes) -> list[Any]:
+    from pyarrow import parquet
+
+    return list(parquet.read_table(io.BytesIO(data)).to_pylist())
 
 
 def _without_doubles(conversations: Iterable[Conversation], counts: Counter[str]) -> list[Conversation]:
@@ -117,14 +146,14 @@ def split(rows: Sequence[Conversation], holdout: int, seed: int) -> tuple[list[C
     return train, held
 
 
-def _empty(files: Iterable[Path], counts: Counter[str]) -> Finding:
+def _empty(files: Sequence[str], counts: Counter[str]) -> Finding:
     why = ", ".join(f"{number} {reason}" for reason, number in sorted(counts.items()) if number) or "no records at all"
     return error(
         "prompts_empty",
         f"There is no prompt to train on: {why}.",
         path="stages.prompts.files",
         expected="at least one conversation",
-        actual=[path.name for path in files],
+        actual=list(files),
         fix="Name prompt files with conversations in [stages.prompts] files.",
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -83,13 +82,13 @@ def _measured(
     output: Output,
     server: tuple[str, str, str],
     directories: tuple[str, str],
-    prompts: list[Path] | None,
+    prompts: list[str] | None,
     wanted: Wanted,
 ) -> dict[str, Any]:
     """What the server answered, with the ``record`` of it; leaves with 1 when it tells too little for a replay."""
     from eagle3_backend.control import running
 
-    chosen, found = running.read_prompts(prompts_of(choice, prompts), wanted.prompts)
+    chosen, wanted, found = running.read_prompts(prompts_of(choice, prompts), wanted)
     output.findings(found)
     judged = open_drafter(choice, output, *directories)
     with reached(choice, output, *server) as there:

@@ -45,8 +45,12 @@ ModelOption = Annotated[
     str, typer.Option("--model", metavar="NAME", help="The model to ask, where the server has several.")
 ]
 PromptsOption = Annotated[
-    list[Path] | None,
-    typer.Option("--prompts", metavar="FILE", help="Prompt file, or a shipped set by name; repeatable."),
+    list[str] | None,
+    typer.Option(
+        "--prompts",
+        metavar="FILE|NAME",
+        help="Prompt file, a shipped set by name, or hub:owner/name[@revision][:split[:column]]; repeatable.",
+    ),
 ]
 DrafterOption = Annotated[
     str | None, typer.Option("--drafter", metavar="DIR", help="The drafter's directory, to be judged beside.")
@@ -98,8 +102,8 @@ def bench(
     with command(as_json) as output:
         from eagle3_backend.control import running
 
-        wanted = running.Wanted(count or 40, tokens or 64, *loads)
-        chosen, found = running.read_prompts(prompts_of(choice, prompts), wanted.prompts)
+        wanted = running.Wanted(count or 40, tokens or 64, loads[0] if loads else 8)
+        chosen, wanted, found = running.read_prompts(prompts_of(choice, prompts), wanted)
         output.findings(found)
         with reached(choice, output, endpoint, key_env, model) as server:
             output.say(greeting(server))
@@ -144,15 +148,15 @@ def open_drafter(choice: Choice, output: Output, drafter: str | None, target: st
     return Drafter(models[0].config, models[0].inventory, models[1].config if target else None)
 
 
-def prompts_of(choice: Choice, given: list[Path] | None) -> list[Path]:
-    """The files (or shipped sets by name) that are given, else the profile's that no training sees."""
-    from eagle3_backend.shipped import prompt_file
+def prompts_of(choice: Choice, given: list[str] | None) -> list[str]:
+    """The files and named sets that are given, else the profile's that no training sees."""
+    from eagle3_backend.shipped import whole_name
 
     if given:
-        return [prompt_file(Path(), str(path)) for path in given]
+        return [whole_name(Path(), name) for name in given]
     profile = choice.load()
     names: tuple[str, ...] = getattr(profile.parameters["prompts"], "published")  # noqa: B009
-    return [prompt_file(profile.path.parent, name) for name in names]
+    return [whole_name(profile.path.parent, name) for name in names]
 
 
 @contextmanager

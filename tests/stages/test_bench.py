@@ -131,6 +131,8 @@ def test_raw_text_has_to_be_drafted_worse_than_chats(campaign: Any) -> None:
 
 
 def test_the_recipe_names_everything_that_has_to_be_equal(campaign: Any) -> None:
+    made = {"summary": {"data_sets": ["hub:lab/exam@4f3c:test"]}}
+    (campaign.directory / "prompts/manifest.json").write_text(json.dumps(made))
     bench = campaign.start("bench", **SWEEP)
     assert bench.end() == 0
     recipe = bench.summary["recipe"]
@@ -138,6 +140,7 @@ def test_the_recipe_names_everything_that_has_to_be_equal(campaign: Any) -> None
     assert (recipe["quantisation"], recipe["kv_cache_dtype"], recipe["dtype"]) == ("none", "auto", "float32")
     assert (recipe["depths"], recipe["concurrencies"]) == ([1, 3], [1, 2])
     assert len(recipe["prompt_set_hash"]) == 16 and recipe["timed_answers"] == "streamed"
+    assert recipe["data_sets"] == ["hub:lab/exam@4f3c:test"]
 
 
 SGLANG = {**SMALL, "engine": "sglang"}

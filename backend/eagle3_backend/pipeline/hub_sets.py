@@ -154,8 +154,6 @@ def unavailable(wanted: HubSet, why: str) -> Finding:
         "prompt_set_unavailable",
         f"{wanted} could not be read: {why}.",
         path=str(wanted),
-        expected="a data set that can be read from here",
-        actual=why,
         fix="Check name, revision, HF_TOKEN and HF_ENDPOINT; or download its file where there is a way to the hub, and "
         "name the file instead.",
     )
@@ -168,6 +166,5 @@ def unreadable(wanted: HubSet, why: str, expected: Any = None) -> Finding:
         f"{wanted} cannot be read: {why}.",
         path=str(wanted),
         expected=expected,
-        actual=why,
         fix="Save what is asked as JSON lines, and name that file instead.",
     )

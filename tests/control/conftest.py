@@ -4,6 +4,7 @@ is a program that tells a version of vLLM."""
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import shlex
@@ -20,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from eagle3_backend.control import Control, alerts, chain
+from eagle3_backend.control import Control, alerts, chain, loads
 from eagle3_backend.control.alerts import Notices
 from eagle3_backend.control.commands import Command, Open
 from eagle3_backend.control.snapshot import Snapshot
@@ -256,3 +257,25 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
     for process in started:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def cut(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """A way to servers that can be cut: ``cut(after, times)`` lets that many requests pass, then fails so many."""
+
+    def apply(after: int, times: int) -> None:
+        left = [after, times]
+        real = http.client.HTTPConnection.request
+
+        def request(self: Any, method: str, url: str, *rest: Any, **options: Any) -> None:
+            if left[0] > 0:
+                left[0] -= 1
+            elif left[1] > 0:
+                left[1] -= 1
+                raise ConnectionResetError("cut")
+            return real(self, method, url, *rest, **options)
+
+        monkeypatch.setattr(loads, "RETRY", 0.01)
+        monkeypatch.setattr(http.client.HTTPConnection, "request", request)
+
+    return apply

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import threading
@@ -10,7 +9,7 @@ import threading
 import pytest
 from typer.testing import CliRunner
 
-from eagle3_backend.control import running
+from eagle3_backend.control import loads, running
 from eagle3_backend.control.running import Chat, RunningServer, Wanted
 from eagle3_backend.engines.answers import Prompt
 from eagle3_backend.findings import FindingError
@@ -58,10 +57,17 @@ def test_an_answer_can_be_cancelled_from_another_thread(serve):
     assert chat.figures.cancelled and chat.figures.finish_reason == "cancelled"
 
 
-def test_an_answer_that_breaks_off_and_a_refusal_are_findings_without_the_key(serve):
-    cut = Chat(serve("vllm", *DRAFTED, STAND_IN_CUT="5"), "secret", "target")
+def test_an_answer_that_breaks_off_and_a_refusal_are_findings_without_the_key(serve, monkeypatch):
+    cut_off = serve("vllm", *DRAFTED, STAND_IN_CUT="5")
+    cut = Chat(cut_off, "secret", "target")
     said = []
     assert code(lambda: said.extend(cut.say(HELLO, 24))) == "chat_broken_off"
+    monkeypatch.setenv("MY_KEY", "secret")
+    flags = ("--endpoint", cut_off, "--key-env", "MY_KEY", "--max-tokens", "24", "--json")
+    ended = CliRunner().invoke(app, ["chat", HELLO[0]["content"], *flags])
+    told = json.loads(ended.stdout)
+    assert ended.exit_code == 1 and told["text"] == "".join(said)
+    assert "broke off after 5 characters" in told["findings"][0]["message"]
     assert "".join(said) == HELLO[0]["content"][::-1][:5]
     url = serve("vllm")
     assert code(lambda: list(Chat(url, "wrong", "target").say(HELLO, 24))) == "endpoint_key_refused"
@@ -94,44 +100,22 @@ def test_a_server_on_the_hosts_loopback_is_reached_through_a_tunnel(serve, campa
     assert json.loads(other.stdout)["findings"][0]["code"] == "endpoint_unreachable"
 
 
-@pytest.fixture
-def cut(monkeypatch):
-    """A way to servers that can be cut: ``cut(after, times)`` lets that many requests pass, then fails so many."""
-
-    def apply(after, times):
-        left = [after, times]
-        real = http.client.HTTPConnection.request
-
-        def request(self, method, url, *rest, **options):
-            if left[0] > 0:
-                left[0] -= 1
-            elif left[1] > 0:
-                left[1] -= 1
-                raise ConnectionResetError("cut")
-            return real(self, method, url, *rest, **options)
-
-        monkeypatch.setattr(running, "RETRY", 0.01)
-        monkeypatch.setattr(http.client.HTTPConnection, "request", request)
-
-    return apply
-
-
 def test_a_bench_whose_way_is_cut_asks_the_round_again_and_says_so(serve, cut):
     url = serve("vllm", *DRAFTED)
-    whole = running.bench(RunningServer(url, "secret"), PROMPTS, Wanted(12, 24, 4))
+    whole = running.bench(RunningServer(url, "secret"), PROMPTS, Wanted(12, 24, (4,)))
     server = RunningServer(serve("vllm", *DRAFTED), "secret")
     cut(8, 3)  # in the second round, after its scrape
-    answer = running.bench(server, PROMPTS, Wanted(12, 24, 4))
+    answer = running.bench(server, PROMPTS, Wanted(12, 24, (4,)))
     assert "endpoint_link_cut" in [found["code"] for found in answer["findings"]]
     for name in ("mean", "steps", "by_position"):
         assert answer["acceptance"][name] == whole["acceptance"][name]
 
 
 def test_a_bench_that_loses_its_server_keeps_what_was_measured_and_says_what_is_lost(serve, cut, monkeypatch):
-    monkeypatch.setattr(running, "PATIENCE", 0.05)
+    monkeypatch.setattr(loads, "PATIENCE", 0.05)
     server = RunningServer(serve("vllm", *DRAFTED, *TOLD), "secret")
     cut(8, 10**6)
-    answer = running.bench(server, PROMPTS, Wanted(12, 24, 4))
+    answer = running.bench(server, PROMPTS, Wanted(12, 24, (4,)))
     (lost,) = [found for found in answer["findings"] if found["code"] == "endpoint_lost"]
     assert (lost["actual"], lost["expected"]) == (4, 12)
     assert answer["acceptance"]["steps"] == 4 * 12

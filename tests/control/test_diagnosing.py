@@ -63,7 +63,7 @@ def test_what_is_not_on_the_host_is_refused_before_a_start(campaign, control, di
 
 def test_a_record_holds_every_answer_with_its_steps_and_tokens(serve):
     server = RunningServer(serve("vllm", *DRAFTED, *TOLD), "secret")
-    _, rounds = measure(server, PROMPTS, Wanted(4, 24, 2))
+    _, rounds = measure(server, PROMPTS, Wanted(4, 24, (2,)))
     record = record_of(server, rounds)
     assert (record["depth"], record["dtype"], len(record["requests"])) == (3, None, 4)
     assert all(len(row["accepted"]) == 12 and len(row["tokens"]) == 24 for row in record["requests"])
@@ -74,7 +74,7 @@ def test_a_record_holds_every_answer_with_its_steps_and_tokens(serve):
 )
 def test_a_server_that_does_not_tell_its_steps_cannot_be_replayed_and_it_is_said_why(serve, engine, flags):
     server = RunningServer(serve(engine, *flags), "secret")
-    _, rounds = measure(server, PROMPTS, Wanted(4, 24, 2))
+    _, rounds = measure(server, PROMPTS, Wanted(4, 24, (2,)))
     with pytest.raises(FindingError) as problem:
         record_of(server, rounds)
     (finding,) = problem.value.findings

@@ -16,7 +16,7 @@ DRAFTED = ("--speculative-config", json.dumps({"method": "eagle3", "model": "/d"
 TOLD = ("--per-request-spec-decode-metrics", "detailed")
 SGLANG = ("--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "3")
 PROMPTS = [Prompt(str(number), "file", f"Question {number}: why is it so?") for number in range(12)]
-FEW = Wanted(12, 24, 4)
+FEW = Wanted(12, 24, (4,))
 
 
 def codes(answer):
@@ -68,7 +68,7 @@ def test_what_answers_tell_holds_beside_other_traffic(serve):
 
 
 def test_counters_that_were_never_ours_alone_give_no_figure(serve):
-    answer = bench(RunningServer(serve("vllm", *DRAFTED, STAND_IN_STRANGER="1"), "secret"), PROMPTS[:4], FEW)
+    answer = bench(RunningServer(serve("vllm", *DRAFTED, STAND_IN_STRANGER="2"), "secret"), PROMPTS[:4], FEW)
     assert answer["acceptance"] is None
     assert "endpoint_never_alone" in codes(answer)
 
@@ -137,5 +137,7 @@ def test_the_commands_need_no_host_and_take_the_key_from_a_variable(serve, monke
     assert ended.exit_code == 0 and "drafts         yes" in ended.stdout
     ended = CliRunner().invoke(app, ["check", "--endpoint", url, "--key-env", "NO_SUCH_KEY"])
     assert ended.exit_code == 1 and "key_variable_empty" in ended.output
+    for loads in ("0", "-1", "x", "1,,4", "1.5"):
+        assert CliRunner().invoke(app, ["bench", "--endpoint", url, "--concurrency", loads]).exit_code == 2
     assert CliRunner().invoke(app, ["check"]).exit_code == 2
     assert CliRunner().invoke(app, ["bench", "--model", "m"]).exit_code == 2

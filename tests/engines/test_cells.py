@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from eagle3_backend.engines.answers import Answer, Prompt, Steps
-from eagle3_backend.engines.cells import MINE, NGRAM, Cell, Timed, Way, need, recommended, rows_of
+from eagle3_backend.engines.cells import MINE, NGRAM, Cell, Way, need, recommended, rows_of
 from eagle3_backend.engines.metrics import Drafting
 from eagle3_backend.engines.rounds import Round
+from eagle3_backend.engines.timing import Timed
 
 RESAMPLES, SEED = 200, 5
 PROMPTS = [Prompt(str(number), "file", f"Say {number}.") for number in range(8)]

@@ -1,8 +1,8 @@
 """A stand-in for SGLang's server, as a program: its flags, start marker, documented fields and gauges, without a model.
 
 No SGLang runs here. An answer is made of the prompt's letters, the same with and without a drafter. `STAND_IN_OLD`
-leaves out the histogram of accepted tokens, as older releases do; `STAND_IN_STRANGER` lets another client be served
-beside each request. Profiled, it writes what a GPU would have done in verify and draft passes.
+leaves out the histogram of accepted tokens and the drafting of a stream, as older releases do; `STAND_IN_STRANGER` lets
+another client be served beside each request. Profiled, it writes what a GPU would have done in verify and draft passes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def page() -> str:
 
 
 def server_info() -> str:
-    state = {"avg_spec_accept_length": 1 + sum(accepted_steps) / len(accepted_steps)} if accepted_steps else {}
+    state: dict[str, float] = {"effective_max_running_requests_per_dp": 48}
+    if accepted_steps:
+        state["avg_spec_accept_length"] = 1 + sum(accepted_steps) / len(accepted_steps)
     told = {
         "version": "0.5.23",
         "model_path": options.model_path,
@@ -89,6 +91,20 @@ def answer(text: str, length: int, *, raw: bool = False) -> dict[str, object]:
     return {"choices": [choice], "usage": {"completion_tokens": length}}
 
 
+def events(whole: dict) -> list[dict[str, object]]:
+    """An answer as it is streamed: tokens two at a time by the usage, ids and drafting in the extension of the end."""
+    choice, told = whole["choices"][0], []
+    for place in range(0, len(choice["response_token_ids"]), 2):
+        told.append({"choices": [{"delta": {"content": "ab"}}], "usage": {"completion_tokens": place + 2}})
+    told.append({"choices": [{"delta": {}, "finish_reason": "length"}]})
+    extension = {"input_ids": choice["prompt_token_ids"], "output_ids": [choice["response_token_ids"]]}
+    if depth:
+        extension["spec_tokens_details"] = choice["meta_info"]
+    if "STAND_IN_OLD" not in os.environ:
+        told.append({"choices": [], "sglext": extension})
+    return [*told, {"choices": [], "usage": whole["usage"]}]
+
+
 def trace(steps: int) -> str:
     """Steps of 200 us on one device: a target's pass, and with a drafter three of its passes."""
     events: list[dict[str, object]] = []
@@ -123,10 +139,24 @@ class Handler(BaseHTTPRequestHandler):
             found = answer(request["text"], request["sampling_params"]["max_new_tokens"], raw=True)
             self.send(200, json.dumps(found))
             return
+        if request.get("stream") and (request.get("return_token_ids") or request.get("return_meta_info")):
+            self.send(400, '{"message": "return_token_ids is not supported with streaming"}')
+            return
         found = answer(request["messages"][0]["content"], request["max_tokens"])
+        if request.get("stream"):
+            self.stream(events(found))
+            return
         if not request.get("return_meta_info"):
             del found["choices"][0]["meta_info"]
         self.send(200, json.dumps(found))
+
+    def stream(self, told: list[dict[str, object]]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.end_headers()
+        for event in told:
+            self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+        self.wfile.write(b"data: [DONE]\n\n")
 
     def send(self, status: int, content: str) -> None:
         self.send_response(status)

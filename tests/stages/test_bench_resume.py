@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from eagle3_backend.engines.answers import Answer, Prompt, Refusal, Steps
-from eagle3_backend.engines.cells import Timed, Way
+from eagle3_backend.engines.cells import Way
 from eagle3_backend.engines.metrics import Drafting
 from eagle3_backend.engines.rounds import Round
+from eagle3_backend.engines.timing import Timed
 from eagle3_backend.stages.bench_kept import FILE, AnotherBuild, Kept
 from eagle3_backend.stages.bench_resume import take_up
 

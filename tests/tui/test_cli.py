@@ -149,7 +149,6 @@ def test_a_bench_without_wishes_is_that_of_the_profile(call):
         ("--concurrency", "1,,2"),
         ("--drafter", "/d"),
         ("--count", "3"),
-        ("--endpoint", "http://127.0.0.1:1", "--concurrency", "1,8"),
         ("--endpoint", "http://127.0.0.1:1", "--against", "ngram"),
     ],
 )

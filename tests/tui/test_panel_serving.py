@@ -59,9 +59,12 @@ async def test_a_talk_fits_every_size(show, size) -> None:
         assert {len(line) for line in panel.lines()} == {size[0]}
 
 
-async def test_a_talk_that_fails_says_why(show, monkeypatch) -> None:
+async def test_a_talk_that_fails_says_why_and_looks_for_the_endpoint_before_the_next(show, monkeypatch) -> None:
+    whole, asked = MockTalk.say, []
+
     def broken(self, messages, max_tokens):
         yield "hal"
+        monkeypatch.setattr(MockTalk, "say", whole)
         raise FindingError(error("chat_broken_off", "The answer broke off: cut."))
 
     monkeypatch.setattr(MockTalk, "say", broken)
@@ -71,6 +74,12 @@ async def test_a_talk_that_fails_says_why(show, monkeypatch) -> None:
         await panel.settle()
         await typed(panel, "why?")
         await panel.until(lambda: "The answer broke off" in panel.text())
+        talk = panel.app.source.talk
+        monkeypatch.setattr(panel.app.source, "talk", lambda endpoint: asked.append(endpoint) or talk(endpoint))
+        await panel.press("enter")
+        await typed(panel, "and now?")
+        await panel.until(lambda: panel.app.screen.turns[-1].told)
+        assert len(asked) == 1 and not panel.app.screen.turns[-1].failed
 
 
 async def test_without_an_endpoint_there_is_nothing_to_talk_to_or_to_swap(show) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from eagle3_tui.benchfigures import SETS, figures_of_control, interval, number_of
@@ -17,7 +18,8 @@ from eagle3_tui.text import UNKNOWN, clean
 HEADS = ("load", "drafting", "speed-up", "tok/s", "first ms", "gap ms", "length")
 MEANS = {
     "load": "requests in flight: rounds of so many, asked at once; in brackets how many were in flight on average",
-    "drafting": "who proposes tokens, and how many a step; none is the target alone",
+    "drafting": "who proposes tokens, and how many a step; none is the target alone, served what a running server was "
+    "started with",
     "speed-up": "tokens a second of a request over those of the same prompt without drafting, prefill and waiting "
     "included, both servers in turn; in brackets the 95 % interval over rounds and prompts: one that includes 1 proves "
     "nothing",
@@ -39,6 +41,7 @@ class LoadRow:
     cells: tuple[str, ...]
     more: tuple[tuple[str, str], ...]
     speed: float | None
+    rate: float | None
     role: str
 
 
@@ -77,11 +80,24 @@ def _row(place: int, entry: Mapping[str, Any]) -> LoadRow:
         more.append(("verify steps", number_of(length.get("steps"))))
         shares = length.get("by_position")
         if isinstance(shares, list):
-            more.append(("accepted by position", " ".join(map(number_of, shares[:16]))))
+            more.append(("accepted by position", _by_position(length)))
         more.append(("rounds left out: other traffic", number_of(entry.get("rounds_left_out"))))
         if entry.get("directory"):
             more.append(("directory", clean(entry["directory"], 300)))
-    return LoadRow(f"{place} {way}", cells, tuple(more), 1.0 if alone else mean, role)
+    rate = _number(entry.get("tokens_per_second"))
+    return LoadRow(f"{place} {way}", cells, tuple(more), 1.0 if alone else mean, rate, role)
+
+
+def _by_position(length: Mapping[str, Any]) -> str:
+    """Each share, with its interval where there is one."""
+    shares = [number_of(share) for share in _list(length.get("by_position"))[:16]]
+    told = [_edges(each) for each in _list(length.get("by_position_intervals"))[: len(shares)]]
+    return " ".join(share + words for share, words in zip_longest(shares, told, fillvalue=""))
+
+
+def _edges(value: Any) -> str:
+    edges = [number_of(each) for each in _list(value)]
+    return f" ({edges[0]} to {edges[1]})" if len(edges) == 2 else ""
 
 
 def verdicts(summary: Mapping[str, Any]) -> list[str]:
@@ -100,6 +116,11 @@ def verdicts(summary: Mapping[str, Any]) -> list[str]:
         kept = number_of(entry.get("loads_kept"))
         way = f"{clean(entry.get('way') or UNKNOWN, 60)}, depth {number_of(entry.get('depth'))}"
         found.append(f"lost: {way} after {kept} loads: {clean(entry.get('why') or UNKNOWN, 300)}")
+    found += [
+        f"{number_of(entry.get('concurrency'))} in flight: speeds and waiting times were shared with other traffic"
+        for entry in map(_map, _list(summary.get("cells")))
+        if entry.get("shared") is True
+    ]
     over = _map(summary.get("measured_over"))
     if (_number(over.get("starts")) or 0) > 1:
         taken = f"{number_of(over.get('taken_up'))} of {number_of(over.get('answers'))} answers"
@@ -111,9 +132,15 @@ def verdicts(summary: Mapping[str, Any]) -> list[str]:
 
 
 def bars(rows: Sequence[LoadRow], full: str = "#", empty: str = ".") -> list[str]:
-    """A bar of each row's speed-up, all on one scale."""
-    most = max((row.speed for row in rows if row.speed is not None), default=1.0)
-    return [bar(row.speed / most if row.speed is not None else None, BAR_CELLS, full, empty) for row in rows]
+    """A bar of each row's speed-up, all on one scale; of its tokens a second, where nothing was measured beside."""
+    values = [row.speed for row in rows] if _beside_none(rows) else [row.rate for row in rows]
+    most = max((value for value in values if value is not None), default=1.0) or 1.0
+    return [bar(value / most if value is not None else None, BAR_CELLS, full, empty) for value in values]
+
+
+def _beside_none(rows: Sequence[LoadRow]) -> bool:
+    """Whether the rows are of a bench with the target alone beside; a running server has no such half."""
+    return any(row.speed is not None for row in rows)
 
 
 def curves(summary: Mapping[str, Any]) -> list[Drawn]:
@@ -133,7 +160,7 @@ def as_text(summary: Mapping[str, Any]) -> str:
     rows = load_rows(summary)
     if not rows:
         return ""
-    table = [(*HEADS, ""), *((*row.cells, drawn) for row, drawn in zip(rows, bars(rows), strict=True))]
+    table = _columns(rows, [(*HEADS, ""), *((*row.cells, drawn) for row, drawn in zip(rows, bars(rows), strict=True))])
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     lines = ["  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip() for line in table]
     return "\n".join([*lines, *verdicts(summary)])
@@ -144,9 +171,11 @@ def as_markdown(summary: Mapping[str, Any], title: str = "Bench") -> str:
     parts = [f"# {_cell(title)}"]
     rows = load_rows(summary)
     if rows:
-        table = [(*row.cells, drawn) for row, drawn in zip(rows, bars(rows), strict=True)]
-        parts += ["## Speed", _table((*HEADS, ""), table), "\n".join(f"- {_cell(line)}" for line in verdicts(summary))]
-        parts.append("\n".join(f"- *{name}*: {words}." for name, words in MEANS.items()))
+        table = [(*HEADS, ""), *((*row.cells, drawn) for row, drawn in zip(rows, bars(rows), strict=True))]
+        heads, *lines = _columns(rows, table)
+        parts += ["## Speed", _table(heads, lines), "\n".join(f"- {_cell(line)}" for line in verdicts(summary))]
+        parts.append("\n".join(f"- *{name}*: {words}." for name, words in MEANS.items() if name in heads))
+        parts += _accepted(summary, rows)
     lengths = []
     for name, part in _map(summary.get("acceptance_length")).items():
         told = _map(part)
@@ -167,6 +196,25 @@ def as_markdown(summary: Mapping[str, Any], title: str = "Bench") -> str:
     recipe = [(clean(name, 60).replace("_", " "), clean(value, 300)) for name, value in _recipe(summary).items()]
     parts += ["## Recipe", _table(("what has to be equal", ""), recipe)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _accepted(summary: Mapping[str, Any], rows: Sequence[LoadRow]) -> list[str]:
+    """Acceptance at each load, as a section."""
+    lines = []
+    for row, entry in zip(rows, map(_map, _list(summary.get("cells"))), strict=True):
+        length = _map(entry.get("acceptance_length"))
+        told = (interval(length), number_of(length.get("steps")), _by_position(length))
+        lines += [(number_of(entry.get("concurrency")), row.cells[1], *told)] if length else []
+    heads = ("load", "drafting", "length", "verify steps", "accepted by position")
+    return ["## Acceptance at each load", _table(heads, lines)] if lines else []
+
+
+def _columns(rows: Sequence[LoadRow], table: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """The table without the speed-up, where there is none."""
+    if _beside_none(rows):
+        return list(table)
+    at = HEADS.index("speed-up")
+    return [(*line[:at], *line[at + 1 :]) for line in table]
 
 
 def _recipe(summary: Mapping[str, Any]) -> dict[str, Any]:

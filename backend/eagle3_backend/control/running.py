@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from eagle3_backend.agent import hub
+from eagle3_backend.control.loads import Progress, Sweep, Wanted, in_silence
 from eagle3_backend.drafter import checks
 from eagle3_backend.drafter.inventory import Inventory
-from eagle3_backend.engines.answers import Answer, Prompt, Refusal, ask_all
+from eagle3_backend.engines.answers import Prompt, Refusal
 from eagle3_backend.engines.metrics import verify_steps
 from eagle3_backend.engines.prompt_sets import evenly, set_hash
-from eagle3_backend.engines.rounds import Round, Rounds, no_drafts, read_round, replay_finding
+from eagle3_backend.engines.rounds import Rounds, no_drafts, replay_finding
 from eagle3_backend.findings import Finding, FindingError, Severity, error, warning
 from eagle3_backend.pipeline import hub_sets, long_context
 from eagle3_backend.pipeline.conversations import Conversation, read_file, read_records
 from eagle3_backend.serving.chat import Chat
 from eagle3_backend.serving.running_server import Identity, RunningServer
 
-__all__ = ["Chat", "Drafter", "RunningServer", "Wanted", "bench", "check", "read_prompts"]
+__all__ = ["Chat", "Drafter", "RunningServer", "Wanted", "bench", "check", "measure", "read_prompts", "record_of"]
 
 SEED, RESAMPLES = 17, 2000
-PATIENCE, RETRY = 90.0, 1.0
-"""How long a bench waits for a server whose link was cut, and between two tries, seconds."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +33,6 @@ class Drafter:
     config: Mapping[str, Any]
     inventory: Inventory | None = None
     target: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """How a server is to be measured: prompts at most, tokens of an answer, requests in flight (of one round), and the
-    data sets of a hub that the prompts are from, each with its commit."""
-
-    prompts: int = 40
-    max_new_tokens: int = 64
-    concurrency: int = 8
-    data_sets: tuple[str, ...] = ()
 
 
 def read_prompts(names: Sequence[str], wanted: Wanted) -> tuple[list[Prompt], Wanted, list[Finding]]:
@@ -105,12 +91,13 @@ def bench(
     prompts: Sequence[Prompt],
     wanted: Wanted,
     drafter: Drafter | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = in_silence,
 ) -> dict[str, Any]:
-    """Acceptance of the server as it runs, on these prompts.
+    """Acceptance, speed and waiting times of the server as it runs, on these prompts, at each of the wanted loads.
 
-    Answer: {"endpoint", "server", "acceptance" or None, "tokens_per_second", "recipe", "findings"}. Raises
-    FindingError.
+    Answer: {"endpoint", "server", "acceptance" or None, "tokens_per_second" or None, "findings"}, both figures of the
+    first load, and as the summary of a bench has them: "engine", "cells", a row for each load, "acceptance_length",
+    "ways_lost", "recipe". Raises FindingError.
     """
     return measure(server, prompts, wanted, drafter, progress)[0]
 
@@ -139,92 +126,57 @@ def measure(
     prompts: Sequence[Prompt],
     wanted: Wanted,
     drafter: Drafter | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = in_silence,
 ) -> tuple[dict[str, Any], Rounds]:
     """`bench`, and the rounds that it rests on."""
-    findings = _of_drafter(server.identity, drafter)
-    rounds: list[Round] = []
-    begin, generated, repeated = time.monotonic(), 0, 0
-    for start in range(0, len(prompts), wanted.concurrency):
-        some = prompts[start : start + wanted.concurrency]
-        one, refusals, cuts = _ask_round(server, some, wanted)
-        repeated += bool(cuts)
-        if one is None:
-            findings.append(_lost(server, start, len(prompts)))
-            break
-        findings += refusals
-        rounds.append(one)
-        generated += sum(answer.generated for answer in one.answers)
-        progress(start + len(some), len(prompts))
-    if repeated:
-        findings.append(_cut(repeated))
-    measured = Rounds(rounds, server.identity.depth)
+    findings, identity = _of_drafter(server.identity, drafter), server.identity
+    sweep = Sweep(server, prompts, wanted, progress)
+    sweep.run()
+    findings += sweep.findings
+    measured = Rounds([timed.round for load in sweep.loads for timed in load.rounds], identity.depth)
     if measured.answers:
-        identity = server.identity
         findings += [*measured.findings(), replay_finding(measured.answers, identity.engine, identity.dtype)]
-    figures = measured.figures(RESAMPLES, SEED)
-    recipe = {
+    cells = [load.row(measured.depth, identity.drafter or "", RESAMPLES, SEED) for load in sweep.loads]
+    acceptance = cells[0]["acceptance_length"] if cells else None
+    figures = {
+        "acceptance": acceptance,
+        "tokens_per_second": cells[0]["tokens_per_second"] if cells else None,
+        "engine": {"name": identity.engine, "version": identity.version},
+        "cells": cells,
+        "acceptance_length": {"published": acceptance} if acceptance else {},
+        "ways_lost": sweep.lost,
+        "recipe": _recipe(identity, prompts, wanted, measured, streamed=sweep.streamed),
+    }
+    return _answer(server, findings, **figures), measured
+
+
+def _recipe(
+    identity: Identity, prompts: Sequence[Prompt], wanted: Wanted, measured: Rounds, *, streamed: bool
+) -> dict[str, Any]:
+    """What has to be equal before two benches may be compared, by the names of a bench's recipe; what the server does
+    not tell is not in it."""
+    found = {
+        "engine": identity.engine,
+        "engine_version": identity.version,
+        "model": identity.model,
+        "drafter": identity.drafter,
+        "depth": measured.depth or None,
+        "context": identity.context,
+        "dtype": identity.dtype,
+    }
+    return {
+        **{name: value for name, value in found.items() if value is not None},
         "temperature": 0.0,
         "max_new_tokens": wanted.max_new_tokens,
-        "concurrency": wanted.concurrency,
-        "prompts": len(measured.answers),
+        "concurrency": wanted.concurrencies[0],
+        "concurrencies": list(wanted.concurrencies),
+        "prompts": len({answer.prompt for answer in measured.answers}),
         "prompt_set_hash": set_hash({"published": prompts}),
         "turns": "first",
         **({"data_sets": list(wanted.data_sets)} if wanted.data_sets else {}),
+        "cache_salt": True,
+        "timed_answers": "streamed" if streamed else "whole",
     }
-    speed = round(generated / (time.monotonic() - begin), 1)
-    return _answer(server, findings, acceptance=figures, tokens_per_second=speed, recipe=recipe), measured
-
-
-def _ask_round(
-    server: RunningServer, prompts: Sequence[Prompt], wanted: Wanted
-) -> tuple[Round | None, list[Finding], int]:
-    """These prompts at once, asked again as a whole after a cut: the counters are then those of the new try.
-
-    None when the server does not come back; what was refused; and how often the link was cut. Raises FindingError.
-    """
-    end, cuts = time.monotonic() + PATIENCE, 0
-    ask = partial(server.chat, max_new_tokens=wanted.max_new_tokens)
-    while True:
-        try:
-            before = server.scrape()
-            found = {answer.prompt: answer for answer in ask_all(ask, prompts, len(prompts))}
-            after = server.scrape()
-        except FindingError as problem:
-            if problem.findings[0].code != "endpoint_unreachable":
-                raise
-            cuts += 1
-            if time.monotonic() > end:
-                return None, [], cuts
-            time.sleep(RETRY)
-            continue
-        # In the order of the prompts, whoever came first: the interval is then the same each time.
-        answers = [answer for answer in map(found.get, prompts) if isinstance(answer, Answer)]
-        refused = [_refused(answer) for answer in found.values() if isinstance(answer, Refusal)]
-        return read_round(before, after, answers), refused, cuts
-
-
-def _lost(server: RunningServer, done: int, wanted: int) -> Finding:
-    return error(
-        "endpoint_lost",
-        f"{server.url} was lost and did not come back within {PATIENCE:.0f} s: the figures are those of {done} of "
-        f"{wanted} prompts.",
-        path="endpoint",
-        expected=wanted,
-        actual=done,
-        fix="Look whether the server is still there, and measure again.",
-    )
-
-
-def _cut(rounds: int) -> Finding:
-    return warning(
-        "endpoint_link_cut",
-        f"The way to the server was cut in {rounds} rounds, which were asked again as a whole; nothing is missing. "
-        "The speed counts the waiting.",
-        path="endpoint",
-        expected=0,
-        actual=rounds,
-    )
 
 
 def _answer(server: RunningServer, findings: Sequence[Finding], **values: Any) -> dict[str, Any]:
@@ -267,12 +219,3 @@ def _of_drafter(identity: Identity, drafter: Drafter | None) -> list[Finding]:
             )
         )
     return found
-
-
-def _refused(refusal: Refusal) -> Finding:
-    return warning(
-        "prompt_refused",
-        f"The server refused a prompt, which is left out: {refusal.reason[:400]}",
-        path=f"{refusal.prompt.source}:{refusal.prompt.id}",
-        fix="Leave out prompts that are longer than its context.",
-    )

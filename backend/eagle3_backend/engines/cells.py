@@ -10,14 +10,15 @@ on both sides.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from eagle3_backend.engines.answers import Answer, Prompt
-from eagle3_backend.engines.rounds import Round, Rounds
-from eagle3_backend.engines.statistics import Interval, nested_bootstrap, percentile_intervals
+from eagle3_backend.engines.answers import Answer
+from eagle3_backend.engines.rounds import Rounds
+from eagle3_backend.engines.statistics import Interval
+from eagle3_backend.engines.timing import Timed, over_rounds, row_of
 
-NONE, MINE, NGRAM, OWN_HEAD = "none", "mine", "ngram", "mtp"
-PERCENTILES = (0.5, 0.99)
+NONE, MINE, NGRAM, OWN_HEAD, SERVED = "none", "mine", "ngram", "mtp", "served"
+"""Ways to draft; served is whatever a server was started with that this product did not start."""
 ROUNDS = 4
 """Rounds at least at every load: an interval over fewer says nothing."""
 
@@ -33,14 +34,6 @@ class Way:
     @property
     def words(self) -> str:
         return f"{self.name} at depth {self.depth}"
-
-
-@dataclass(frozen=True)
-class Timed:
-    """A round on one server, and the seconds until its last answer."""
-
-    round: Round
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -87,16 +80,7 @@ class Cell:
     def speedup(self, resamples: int, seed: int) -> Optional[Interval]:
         """Speed of a request with it over that without, None where no prompt has both."""
         rows = [[pair.speeds for pair in pairs] for pairs in self.rounds]
-        return _over_rounds(rows, lambda sums: (sums[0] / sums[1]) / (sums[2] / sums[3]), resamples, seed)
-
-
-Statistic = Callable[[Sequence[float]], float]
-
-
-def _over_rounds(
-    rounds: Sequence[Sequence[Sequence[float]]], statistic: Statistic, resamples: int, seed: int
-) -> Optional[Interval]:
-    return nested_bootstrap(rounds, statistic, resamples, seed) if any(rounds) else None
+        return over_rounds(rows, lambda sums: (sums[0] / sums[1]) / (sums[2] / sums[3]), resamples, seed)
 
 
 def rows_of(cells: Sequence[Cell], resamples: int, seed: int) -> List[Dict[str, Any]]:
@@ -105,73 +89,35 @@ def rows_of(cells: Sequence[Cell], resamples: int, seed: int) -> List[Dict[str, 
     for concurrency in sorted({cell.concurrency for cell in cells}):
         some = [cell for cell in cells if cell.concurrency == concurrency]
         plain = [plain for cell in some for _, plain in cell.kept]
-        rows.append({"way": NONE, "depth": 0, **_row(plain, concurrency, resamples, seed)})
+        rows.append({"way": NONE, "depth": 0, **row_of(plain, concurrency, resamples, seed)})
         for cell in some:
             speedup = cell.speedup(resamples, seed)
-            rounds = Rounds([timed.round for timed in cell.drafted], cell.way.depth)
-            rows.append(
-                {
-                    "way": cell.way.name,
-                    "depth": cell.way.depth,
-                    "directory": cell.way.directory,
-                    **_row([drafted for drafted, _ in cell.kept], concurrency, resamples, seed),
-                    "rounds_left_out": len(cell.drafted) - len(cell.kept),
-                    "speedup": speedup.to_json() if speedup else None,
-                    "acceptance_length": rounds.figures(resamples, seed),
-                }
-            )
+            kept = [drafted for drafted, _ in cell.kept]
+            rows.append(row_of_way(cell.way, cell.concurrency, cell.drafted, kept, speedup, resamples, seed))
     return rows
 
 
-def _row(rounds: Sequence[Timed], concurrency: int, resamples: int, seed: int) -> Dict[str, Any]:
-    """What every server is asked: how fast, and how long one waits for the first token and for the next ones."""
-    rounds_of: Dict[Prompt, List[Answer]] = {}
-    for timed in rounds:
-        if timed.round.answers:
-            # The target alone was asked the same round beside each way: that is still one round of prompts.
-            rounds_of.setdefault(timed.round.answers[0].prompt, []).extend(timed.round.answers)
-    groups = list(rounds_of.values())
-    answers = [answer for group in groups for answer in group]
-    seconds = sum(timed.seconds for timed in rounds)
-    generated = sum(answer.generated for answer in answers)
-    each = [[(float(answer.generated), answer.seconds) for answer in group if answer.seconds] for group in groups]
-    after = [[_after_the_first(answer) for answer in group if len(answer.arrivals) > 1] for group in groups]
+def row_of_way(
+    way: Way,
+    concurrency: int,
+    rounds: Sequence[Timed],
+    kept: Sequence[Timed],
+    speedup: Optional[Interval],
+    resamples: int,
+    seed: int,
+) -> Dict[str, Any]:
+    """The row of a way to draft: speeds and waiting times of the rounds that are ``kept``, acceptance of all of them as
+    far as it can be told from other traffic."""
+    figures = Rounds([timed.round for timed in rounds], way.depth).figures(resamples, seed)
     return {
-        "concurrency": concurrency,
-        "rounds": len(groups),
-        "prompts": len({answer.prompt for answer in answers}),
-        "in_flight": round(sum(answer.seconds for answer in answers) / seconds, 2) if seconds else None,
-        "tokens_per_second": round(generated / seconds, 2) if seconds else None,
-        "tokens_per_second_each": _told(_over_rounds(each, _ratio, resamples, seed)),
-        "first_token_ms": _percentiles([_firsts(group) for group in groups], resamples, seed),
-        "gap_ms": _percentiles([[gap for one in group for gap in one.gaps] for group in groups], resamples, seed),
-        "token_ms": _told(_over_rounds(after, _ratio, resamples, seed)),
+        "way": way.name,
+        "depth": way.depth,
+        "directory": way.directory,
+        **row_of(kept, concurrency, resamples, seed),
+        "rounds_left_out": len(rounds) - len(kept),
+        "speedup": speedup.to_json() if speedup else None,
+        "acceptance_length": figures,
     }
-
-
-def _ratio(sums: Sequence[float]) -> float:
-    return sums[0] / sums[1]
-
-
-def _told(interval: Optional[Interval]) -> Optional[Dict[str, float]]:
-    return interval.to_json() if interval else None
-
-
-def _firsts(group: Sequence[Answer]) -> List[float]:
-    return [answer.arrivals[0][0] for answer in group if answer.arrivals]
-
-
-def _after_the_first(answer: Answer) -> Tuple[float, float]:
-    """Milliseconds and tokens once the first ones have come."""
-    return 1000.0 * (answer.arrivals[-1][0] - answer.arrivals[0][0]), float(sum(n for _, n in answer.arrivals[1:]))
-
-
-def _percentiles(groups: Sequence[Sequence[float]], resamples: int, seed: int) -> Optional[Dict[str, Any]]:
-    if not any(groups):
-        return None
-    scaled = [[1000.0 * value for value in group] for group in groups]
-    found = percentile_intervals(scaled, PERCENTILES, resamples, seed)
-    return {f"p{100 * share:g}": each.to_json() for share, each in zip(PERCENTILES, found)}
 
 
 def recommended(rows: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
@@ -265,4 +211,4 @@ def _against(mine: Cell, other: Cell, resamples: int, seed: int) -> Optional[Int
     def of(sums: Sequence[float]) -> float:
         return (sums[0] / sums[1]) / (sums[2] / sums[3]) / ((sums[4] / sums[5]) / (sums[6] / sums[7]))
 
-    return _over_rounds(rows, of, resamples, seed)
+    return over_rounds(rows, of, resamples, seed)

@@ -1,7 +1,7 @@
 """Acceptance of a server that others may use too: prompts are asked in rounds, between which the counters are read.
 
-A round in which the server generated tokens for somebody else, or was restarted, is told and left out of what is read
-off the counters. What each answer tells of itself holds whatever else the server did.
+A round in which the server generated tokens for somebody else, or was restarted, is left out of what is read off the
+counters. What each answer tells of itself holds whatever else the server did.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from eagle3_backend.engines.acceptance import judge
 from eagle3_backend.engines.answers import Answer, counted_of
 from eagle3_backend.engines.measured import LOOP_SHARE, LOOPS_TOLERATED
 from eagle3_backend.engines.metrics import Drafting, Scrape, added, window
-from eagle3_backend.engines.statistics import acceptance_interval, repeated_share
+from eagle3_backend.engines.statistics import acceptance_interval, repeated_share, share_interval
 from eagle3_backend.findings import Finding, error, info, warning
 
 
@@ -69,6 +69,24 @@ class Rounds:
         parts = [each.counters for each in self.ours]
         return [(int(part.accepted), int(part.drafts)) for part in parts if part.drafts]
 
+    @property
+    def rows_by_position(self) -> List[List[Tuple[int, int]]]:
+        """For each draft position, (accepted there, verify steps) of each of `rows`; none where it is not told."""
+        if not self.counted.by_position:
+            return []
+        if self.told.drafts:
+            steps = [answer.steps for answer in self.answers if answer.steps.count]
+            return [[(sum(each.histogram[place:]), each.count) for each in steps] for place in self._places]
+        parts = [each.counters for each in self.ours if each.counters.drafts]
+        return [
+            [(int(sum(part.by_position[place - 1 : place])), int(part.drafts)) for part in parts]
+            for place in self._places
+        ]
+
+    @property
+    def _places(self) -> range:
+        return range(1, 1 + len(self.counted.by_position))
+
     def figures(self, resamples: int, seed: int) -> Optional[Dict[str, Any]]:
         """The acceptance with its interval, None where nothing was drafted."""
         if not self.counted.drafts:
@@ -82,18 +100,22 @@ class Rounds:
             "steps": int(self.counted.drafts),
             "depth": self.depth,
             "by_position": [round(rate, 4) for rate in self.counted.position_rates],
+            "by_position_intervals": [
+                [share_interval(rows, resamples, seed).to_json()[edge] for edge in ("low", "high")]
+                for rows in self.rows_by_position
+            ],
             "source": "answers" if self.told.drafts else "counters" if self.counted.exact else "gauges, estimated",
         }
 
     def findings(self) -> Iterator[Finding]:
         """What is wrong with the figures, and with what they say."""
-        foreign = [each for each in self.rounds if not each.ours]
+        foreign = [each for each in self.rounds if each.others and not each.reset]
         if foreign:
-            kept = "Each answer tells its own steps, so the figure holds." if self.told.drafts else "They are left out."
+            kept = "Each answer tells its own steps, so acceptance holds." if self.told.drafts else "They are left out."
             yield warning(
                 "endpoint_other_traffic",
-                f"In {len(foreign)} of {len(self.rounds)} rounds the server worked for others too, or was restarted. "
-                f"{kept} Speed was shared in any case.",
+                f"In {len(foreign)} of {len(self.rounds)} rounds the server worked for others too. {kept} Speeds and "
+                "waiting times are those of the other rounds, where there are any.",
                 path="endpoint",
                 expected=0,
                 actual=len(foreign),

@@ -71,6 +71,11 @@ def acceptance_interval(rows: Sequence[Tuple[int, int]], resamples: int, seed: i
     return bootstrap(rows, lambda sums: 1.0 + sums[0] / sums[1], resamples, seed)
 
 
+def share_interval(rows: Sequence[Tuple[int, int]], resamples: int, seed: int) -> Interval:
+    """Share of verify steps in which something happened, from one (times, steps) pair a prompt."""
+    return bootstrap(rows, lambda sums: sums[0] / sums[1], resamples, seed)
+
+
 def speed_ratio_interval(rows: Sequence[Tuple[float, float, float, float]], resamples: int, seed: int) -> Interval:
     """Speed with over speed without the drafter, paired by prompt.
 

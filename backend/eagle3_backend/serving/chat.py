@@ -84,7 +84,7 @@ class Chat:
         }
         begin = time.monotonic()
         first = last = 0.0
-        reason, tokens = "", None
+        reason, tokens, said = "", None, 0
         try:
             for event in self._events(body):
                 usage = event.get("usage")
@@ -96,10 +96,11 @@ class Chat:
                     if piece:
                         last = time.monotonic()
                         first = first or last
+                        said += len(piece)
                         yield piece
         except (OSError, http.client.HTTPException, ValueError) as problem:
             if not self._cancelled:
-                raise FindingError(self._broken_off(problem)) from problem
+                raise FindingError(_broken_off(problem, said)) from problem
         finally:
             self._close()
         self.figures = Figures(
@@ -190,13 +191,15 @@ class Chat:
         length = drafting(grown.scrape).length
         return None if length is None else round(length, 3)
 
-    def _broken_off(self, problem: Exception) -> Finding:
-        return error(
-            "chat_broken_off",
-            f"The answer broke off: {problem!r}.",
-            path="endpoint",
-            fix="Is the service still at work, and the link there? eagle3-tui serve --list",
-        )
+
+def _broken_off(problem: Exception, said: int) -> Finding:
+    lost = f"The answer broke off after {said} characters; the rest is lost" if said else "No answer came"
+    return error(
+        "chat_broken_off",
+        f"{lost}: {problem!r}.",
+        path="endpoint",
+        fix="Ask again once the link is back. Is the service still at work? eagle3-tui serve --list",
+    )
 
 
 def _refused(status: int, text: str) -> Finding:

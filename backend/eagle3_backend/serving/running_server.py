@@ -6,6 +6,8 @@ import http.client
 import json
 import ssl
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +15,7 @@ from urllib.parse import urlsplit
 
 from eagle3_backend.engines.answers import Answer, Prompt, Refusal, chat_body, read_answer
 from eagle3_backend.engines.metrics import Scrape, parse, sglang_server_length
+from eagle3_backend.engines.streams import read_stream, stream_body
 from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.serving.chat import Chat
 
@@ -21,12 +24,15 @@ SECONDS = 30.0
 ANSWER_SECONDS = 600.0
 """Longest silence of an answer: it may queue behind a whole batch."""
 MAX_BYTES = 32 << 20
-"""Longest answer that is read."""
+"""Longest answer, or event of a streamed one, that is read."""
+PROBE = Prompt("probe", "probe", "Count from one to twenty.")
+PROBE_TOKENS = 16
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a server says of itself; None is not told. ``drafter`` is the directory or name that it drafts with."""
+    """What a server says of itself; None is not told. ``drafter`` is the directory or name that it drafts with,
+    ``max_running`` the requests that it works on at once."""
 
     engine: str
     version: str
@@ -37,6 +43,7 @@ class Identity:
     depth: int | None = None
     drafter: str | None = None
     mean_length: float | None = None
+    max_running: int | None = None
 
 
 class Refused(Exception):
@@ -45,6 +52,10 @@ class Refused(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"status {status}: {text[:400]}")
         self.status, self.text = status, text
+
+
+class NoStream(Exception):
+    """An answer that is no stream of events, or tells less than a whole one; says why."""
 
 
 class RunningServer:
@@ -65,21 +76,45 @@ class RunningServer:
         self.url = url
         self._parts, self._prefix = parts, parts.path.rstrip("/").removesuffix("/v1")
         self._key, self._model = api_key, model
-        self.identity = self._identify()
+        self.identity = self.identify()
 
-    def chat(self, prompt: Prompt, max_new_tokens: int) -> Answer | Refusal:
-        """Greedy answer to one user message; a prompt that the server finds at fault (status 400) is a value."""
-        body = chat_body(self.identity.engine, self.identity.model, prompt, max_new_tokens)
+    def chat(self, prompt: Prompt, max_new_tokens: int, salt: str = "") -> Answer | Refusal:
+        """Greedy answer to one user message; a prompt that the server finds at fault (status 400) is a value.
+
+        With a ``salt`` of its own a request takes nothing from the prefix cache.
+        """
+        body = _salted(chat_body(self.identity.engine, self.identity.model, prompt, max_new_tokens), salt)
         begin = time.monotonic()
         try:
             answer = json.loads(self._exchange("POST", "/v1/chat/completions", body, ANSWER_SECONDS))
             return read_answer(self.identity.engine, prompt, answer, time.monotonic() - begin)
         except Refused as problem:
-            if problem.status == 400:
-                return Refusal(prompt, problem.text)
-            raise FindingError(self._refusal(problem)) from problem
+            return self._refused(prompt, problem)
         except (ValueError, KeyError, IndexError, TypeError) as problem:
             raise FindingError(self._no_engine(f"its answer is no completion ({problem!r})")) from problem
+
+    def streamed(self, prompt: Prompt, max_new_tokens: int, salt: str = "") -> Answer | Refusal:
+        """As `chat`, with the time at which each part came. Only of a server whose `why_whole` is empty."""
+        try:
+            return self._stream(prompt, max_new_tokens, salt)
+        except Refused as problem:
+            return self._refused(prompt, problem)
+        except NoStream as problem:
+            raise FindingError(self._no_engine(str(problem))) from problem
+
+    def why_whole(self) -> str:
+        """Why answers have to be asked for as a whole: what is missing in its stream of a short one; empty: nothing."""
+        try:
+            answer = self._stream(PROBE, PROBE_TOKENS, "")
+        except (Refused, NoStream) as problem:
+            if isinstance(problem, Refused) and problem.status != 400:
+                raise FindingError(self._refusal(problem)) from problem
+            return f"it refuses to ({problem})" if isinstance(problem, Refused) else str(problem)
+        if not answer.arrivals:
+            return "its stream does not tell the tokens of each part"
+        if self.identity.engine == "sglang" and self.identity.method and not answer.steps.count:
+            return "its stream does not tell verify steps, as its whole answers do"
+        return ""
 
     def conversation(self) -> Chat:
         """To talk to it, piece by piece."""
@@ -97,7 +132,8 @@ class RunningServer:
             raise FindingError(_no_metrics(self.url, 200))
         return scrape
 
-    def _identify(self) -> Identity:
+    def identify(self) -> Identity:
+        """Who answers there now."""
         listed = self._list_models()
         info = self._page("/server_info")
         if info.get("internal_states") is not None:
@@ -112,6 +148,7 @@ class RunningServer:
                 depth=_whole(steps),
                 drafter=info.get("speculative_draft_model_path"),
                 mean_length=sglang_server_length(info),
+                max_running=_max_running(info["internal_states"]),
             )
         version = self._page("/version").get("version")
         if not version:
@@ -150,8 +187,26 @@ class RunningServer:
             return {}
         return found if isinstance(found, dict) else {}
 
+    def _stream(self, prompt: Prompt, max_new_tokens: int, salt: str) -> Answer:
+        """A streamed answer. Raises Refused, NoStream, FindingError."""
+        body = _salted(stream_body(self.identity.engine, self.identity.model, prompt, max_new_tokens), salt)
+        begin = time.monotonic()
+        try:
+            with self._answering("POST", "/v1/chat/completions", body, ANSWER_SECONDS) as response:
+                if not str(response.getheader("Content-Type")).startswith("text/event-stream"):
+                    raise NoStream("it answers as a whole, though it is asked for a stream")
+                return read_stream(prompt, iter(partial(response.readline, MAX_BYTES), b""), begin)
+        except (KeyError, IndexError, TypeError, AttributeError) as problem:
+            raise FindingError(self._no_engine(f"its stream is no completion ({problem!r})")) from problem
+
     def _exchange(self, method: str, path: str, body: Any = None, timeout: float = SECONDS) -> bytes:
         """The content of a page. Raises Refused, FindingError."""
+        with self._answering(method, path, body, timeout) as response:
+            return bytes(response.read(MAX_BYTES))
+
+    @contextmanager
+    def _answering(self, method: str, path: str, body: Any, timeout: float) -> Iterator[http.client.HTTPResponse]:
+        """A response of status 200. Raises Refused, and FindingError for whatever breaks off while it is read."""
         kind: Any = http.client.HTTPConnection
         if self._parts.scheme == "https":
             kind = partial(http.client.HTTPSConnection, context=ssl.create_default_context())
@@ -163,7 +218,9 @@ class RunningServer:
             try:
                 connection.request(method, self._prefix + path, None if body is None else json.dumps(body), headers)
                 response = connection.getresponse()
-                content = bytes(response.read(MAX_BYTES))
+                if response.status != 200:
+                    raise Refused(response.status, response.read(MAX_BYTES).decode("utf-8", "replace"))
+                yield response
             finally:
                 connection.close()
         except (OSError, ValueError, http.client.HTTPException) as problem:
@@ -177,9 +234,12 @@ class RunningServer:
                     "opens a tunnel; of another host, ssh -L PORT:127.0.0.1:PORT HOST does.",
                 )
             ) from problem
-        if response.status != 200:
-            raise Refused(response.status, content.decode("utf-8", "replace"))
-        return content
+
+    def _refused(self, prompt: Prompt, problem: Refused) -> Refusal:
+        """A prompt at fault as a value. Raises FindingError for every other refusal."""
+        if problem.status == 400:
+            return Refusal(prompt, problem.text)
+        raise FindingError(self._refusal(problem)) from problem
 
     def _refusal(self, problem: Refused) -> Finding:
         if problem.status in (401, 403):
@@ -206,6 +266,17 @@ class RunningServer:
             actual=self.url,
             fix="Give the server's own URL: a router or gateway in front of it hides what is needed.",
         )
+
+
+def _salted(body: dict[str, Any], salt: str) -> dict[str, Any]:
+    """Both engines know the name; a release that does not passes it over."""
+    return {**body, "cache_salt": salt} if salt else body
+
+
+def _max_running(states: Any) -> int | None:
+    """Requests that all schedulers of SGLang work on at once."""
+    told = [_whole(state.get("effective_max_running_requests_per_dp")) for state in states]
+    return sum(each for each in told if each) or None
 
 
 def _context(listed: list[dict[str, Any]]) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from eagle3_backend.engines.answers import Answer, Prompt, Refusal, chat_body, raw_request, read_answer, read_raw
 from eagle3_backend.engines.metrics import Scrape, parse
 from eagle3_backend.engines.plan import SERVED_NAME
-from eagle3_backend.engines.streams import STREAMING, Stream, event_of, stream_body
+from eagle3_backend.engines.streams import STREAMING, read_stream, stream_body
 from eagle3_backend.stages.engine_http import RequestRefused, lines, page, request
 
 VERSIONS = {"vllm": "/version", "sglang": "/server_info"}
@@ -41,14 +41,9 @@ class Client:
         if self._engine not in STREAMING:
             return self.chat(prompt, max_new_tokens)
         start = time.monotonic()
-        stream = Stream(prompt)
         body = stream_body(self._engine, SERVED_NAME, prompt, max_new_tokens)
         try:
-            for line in lines(*self._at, "/v1/chat/completions", body):
-                event = event_of(line)
-                if event is not None:
-                    stream.take(event, time.monotonic() - start)
-            return stream.answer(time.monotonic() - start)
+            return read_stream(prompt, lines(*self._at, "/v1/chat/completions", body), start)
         except ValueError as problem:
             raise ConnectionError(str(problem)) from problem
 

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from eagle3_backend.engines.answers import POLL, Answer, Prompt, Refusal, ask_all, counted_of
-from eagle3_backend.engines.cells import Timed, Way
+from eagle3_backend.engines.answers import Answer, Prompt, Refusal, ask_all, counted_of
+from eagle3_backend.engines.cells import Way
 from eagle3_backend.engines.launch import with_measurement
 from eagle3_backend.engines.measured import Measured
 from eagle3_backend.engines.metrics import added, window
 from eagle3_backend.engines.plan import Plan
-from eagle3_backend.engines.rounds import read_round
+from eagle3_backend.engines.timing import Timed, timed_round
 from eagle3_backend.findings import Finding, warning
 from eagle3_backend.stages.bench_client import Client, or_refusal
 from eagle3_backend.stages.bench_kept import Kept
@@ -195,17 +195,9 @@ class BenchEngines:
         """All these prompts at once, streamed, between two looks at the counters."""
         try:
             client = server.up()
-            before, begin = client.scrape(), time.monotonic()
-            answers = self.ask(server, Client.streamed, prompts, len(prompts))
-            seconds = time.monotonic() - begin
-            found = read_round(before, client.scrape(), answers)
-            if not found.ours:
-                # The engine counts a token after it was sent: what looks like others' may be our own last ones.
-                time.sleep(POLL)
-                found = read_round(before, client.scrape(), answers)
+            return timed_round(client.scrape, lambda: self.ask(server, Client.streamed, prompts, len(prompts)))
         except OSError as problem:
             raise unanswered(problem, self.watch) from problem
-        return Timed(found, seconds)
 
 
 def _take(answer: Answer | Refusal, answers: dict[Prompt, Answer], refusals: list[Refusal]) -> None:

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_backend.engines.answers import Answer, Prompt, Refusal, Steps
-from eagle3_backend.engines.cells import Timed, Way
+from eagle3_backend.engines.cells import Way
 from eagle3_backend.engines.metrics import Drafting
 from eagle3_backend.engines.rounds import Round
+from eagle3_backend.engines.timing import Timed
 from eagle3_backend.pipeline.fingerprint import output_parameters
 from eagle3_backend.stages.answers import AnswerFile
 

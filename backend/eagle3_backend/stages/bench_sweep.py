@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eagle3_backend.engines.answers import Prompt
-from eagle3_backend.engines.cells import MINE, NGRAM, OWN_HEAD, Cell, Timed, Way
+from eagle3_backend.engines.cells import MINE, NGRAM, OWN_HEAD, Cell, Way
 from eagle3_backend.engines.launch import with_ngram, with_own_head
 from eagle3_backend.engines.plan import Plan
 from eagle3_backend.engines.targets import has_own_head
+from eagle3_backend.engines.timing import Timed
 from eagle3_backend.findings import FindingError, info, warning
 from eagle3_backend.stages.bench_engines import BenchEngines, Server
 from eagle3_backend.stages.context import StageContext

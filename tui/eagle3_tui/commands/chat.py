@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eagle3_backend.findings import FindingError
 from eagle3_tui.commands.campaign import (
     JsonOption,
     NoInputOption,
@@ -19,7 +20,7 @@ from eagle3_tui.commands.campaign import (
     choose,
     opened,
 )
-from eagle3_tui.commands.output import INTERRUPTED, Output, clean, command
+from eagle3_tui.commands.output import INTERRUPTED, Output, clean, command, exit_code
 from eagle3_tui.commands.running import EndpointOption, KeyOption, ModelOption, reached
 from eagle3_tui.commands.serving import RunOption
 
@@ -83,6 +84,14 @@ def _converse(chat: Chat, messages: list[dict[str, str]], tokens: int, temperatu
             print(flush=True)
         output.say("cancelled")
         raise typer.Exit(INTERRUPTED) from None
+    except FindingError as problem:
+        if not output.as_json:
+            print(flush=True)
+            raise
+        output.findings(problem.findings)
+        findings = [finding.to_json() for finding in problem.findings]
+        output.give({"text": "".join(said), "findings": findings}, "")
+        raise typer.Exit(exit_code(problem.findings)) from None
     if not output.as_json:
         print(flush=True)
     assert chat.figures is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,6 +33,7 @@ from eagle3_tui.commands.running import (
     open_drafter,
     prompts_of,
     reached,
+    tell_progress,
 )
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ def diagnose(
     with command(as_json, choice.options) as output:
         from eagle3_backend.control.running import Wanted
 
-        wanted = Wanted(count, tokens, concurrency)
+        wanted = Wanted(count, tokens, (concurrency,))
         told = _measured(choice, output, (endpoint, key_env, model), (drafter, target), prompts, wanted)
         _replayed(choice, output, told, (drafter, target))
 
@@ -93,9 +95,7 @@ def _measured(
     judged = open_drafter(choice, output, *directories)
     with reached(choice, output, *server) as there:
         output.say(greeting(there))
-        told, rounds = running.measure(
-            there, chosen, wanted, judged, lambda done, total: output.say(f"{done} of {total} prompts")
-        )
+        told, rounds = running.measure(there, chosen, wanted, judged, partial(tell_progress, output))
         # Whether a replay is possible is about to be seen.
         told["findings"] = [entry for entry in told["findings"] if not entry["code"].startswith("replay_")]
         output.findings(map(Finding.from_json, told["findings"]))

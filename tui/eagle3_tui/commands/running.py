@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +28,7 @@ from eagle3_tui.commands.campaign import (
 from eagle3_tui.commands.output import OK, REFUSED, Output, clean, command
 
 if TYPE_CHECKING:
-    from eagle3_backend.control.running import Drafter, RunningServer
+    from eagle3_backend.control.running import Drafter, RunningServer, Wanted
 
 EndpointOption = Annotated[
     str | None,
@@ -64,13 +65,15 @@ def bench(
     drafter: DrafterOption = None,
     target: TargetOption = None,
     prompts: PromptsOption = None,
-    count: Annotated[int | None, typer.Option("--count", min=1, metavar="N", help="Prompts, at most: else 40.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, metavar="N", help="Prompts, at most: else 40, and four rounds.")
+    ] = None,
     tokens: Annotated[
         int | None, typer.Option("--max-new-tokens", min=1, metavar="N", help="Tokens of an answer: else 64.")
     ] = None,
     concurrency: Annotated[
         str,
-        typer.Option("--concurrency", metavar="N[,N...]", help="Requests in flight; several without --endpoint."),
+        typer.Option("--concurrency", metavar="N[,N...]", help="Requests in flight; each is measured by itself."),
     ] = "",
     depths: Annotated[str, typer.Option("--depths", metavar="K[,K...]", help="Draft depths to measure.")] = "",
     against: Annotated[
@@ -98,11 +101,11 @@ def bench(
         ours = tuple(accept or ())
         benching.bench(choice, table, smoke=smoke, accept=ours, as_json=as_json, markdown=markdown)
         return
-    _alone("a campaign", depths or against or markdown or smoke or accept or len(loads) > 1)
+    _alone("a campaign", depths or against or smoke or accept)
     with command(as_json) as output:
         from eagle3_backend.control import running
 
-        wanted = running.Wanted(count or 40, tokens or 64, loads[0] if loads else 8)
+        wanted = _wanted(count, tokens, loads)
         chosen, wanted, found = running.read_prompts(prompts_of(choice, prompts), wanted)
         output.findings(found)
         with reached(choice, output, endpoint, key_env, model) as server:
@@ -112,9 +115,22 @@ def bench(
                 chosen,
                 wanted,
                 open_drafter(choice, output, drafter, target),
-                lambda done, total: output.say(f"{done} of {total} prompts"),
+                partial(tell_progress, output),
             )
-        _end(output, answer, bench_text(answer))
+        _end(output, answer, _markdown(answer) if markdown else _text(answer))
+
+
+def _wanted(count: int | None, tokens: int | None, loads: tuple[int, ...]) -> Wanted:
+    """What is asked for; prompts enough for the rounds that an interval needs, where it is not said how many."""
+    from eagle3_backend.control.loads import Wanted
+    from eagle3_backend.engines.cells import ROUNDS
+
+    concurrencies = tuple(sorted(set(loads))) or Wanted.concurrencies
+    return Wanted(count or max(Wanted.prompts, ROUNDS * concurrencies[-1]), tokens or 64, concurrencies)
+
+
+def tell_progress(output: Output, concurrency: int, done: int, total: int) -> None:
+    output.say(f"{concurrency} in flight: {done} of {total} prompts")
 
 
 def _alone(needs: str, given: object) -> None:
@@ -203,19 +219,35 @@ def greeting(server: RunningServer) -> str:
 
 
 def bench_text(answer: dict[str, Any]) -> str:
-    figures = answer["acceptance"]
+    """Acceptance at each load, with what it rests on."""
+    lines = [line for row in answer["cells"] for line in _acceptance_lines(row)]
+    return "\n".join([*lines, "tokens a verify step with the target's own; 1.00: nothing accepted"] if lines else [])
+
+
+def _acceptance_lines(row: dict[str, Any]) -> list[str]:
+    figures = row["acceptance_length"]
     if figures is None:
-        return ""
-    places = " ".join(f"{rate:.3f}" for rate in figures["by_position"]) or "not told by this engine"
-    return "\n".join(
-        (
-            f"length         {figures['mean']:.3f}  ({figures['low']:.3f} to {figures['high']:.3f} over "
-            f"{figures['over']}, {figures['steps']} verify steps, depth {figures['depth']})",
-            "               tokens a verify step with the target's own; 1.00: nothing accepted",
-            f"by position    {places}",
-            f"tokens/s       {answer['tokens_per_second']:.1f} at {answer['recipe']['concurrency']} requests in flight",
-        )
-    )
+        return []
+    intervals = zip(figures["by_position"], figures["by_position_intervals"], strict=True)
+    places = "  ".join(f"{rate:.3f} ({low:.3f} to {high:.3f})" for rate, (low, high) in intervals)
+    return [
+        f"{row['concurrency']} in flight",
+        f"  length       {figures['mean']:.3f}  ({figures['low']:.3f} to {figures['high']:.3f} over "
+        f"{figures['over']}, {figures['steps']} verify steps, depth {figures['depth']})",
+        f"  by position  {places or 'not told by this engine'}",
+    ]
+
+
+def _text(answer: dict[str, Any]) -> str:
+    from eagle3_tui.loadtable import as_text
+
+    return "\n\n".join(part for part in (bench_text(answer), as_text(answer)) if part)
+
+
+def _markdown(answer: dict[str, Any]) -> str:
+    from eagle3_tui.loadtable import as_markdown
+
+    return as_markdown(answer, f"Bench of {answer['endpoint']}").rstrip("\n")
 
 
 def _end(output: Output, answer: dict[str, Any], text: str) -> None:

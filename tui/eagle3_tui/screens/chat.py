@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from concurrent.futures import TimeoutError as TakesTooLong
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Container
 
+from eagle3_backend.control.commands import Endpoint
 from eagle3_backend.findings import FindingError
 from eagle3_tui.bindings import bindings
 from eagle3_tui.chatwords import figures_words
@@ -25,6 +27,8 @@ from eagle3_tui.widgets.small import TooSmall
 
 MAX_TOKENS = 256
 REDRAW_SECONDS = 0.1
+ADDRESS_SECONDS = 10.0
+"""How long the address is asked for anew before the old one is tried."""
 END = 1_000_000
 """A line further down than any: the pane stops at its last one."""
 
@@ -120,15 +124,17 @@ class ChatScreen(PanelScreen):
             if not turn.failed
             for role, words in (("user", turn.asked), ("assistant", turn.said))
         ]
-        turn = Turn(text.strip())
+        turn, renew = Turn(text.strip()), bool(self.turns) and self.turns[-1].failed
         self.turns.append(turn)
         messages = [*history, {"role": "user", "content": turn.asked}]
         # A thread of its own that nothing waits for: the program may end in the middle of an answer.
-        threading.Thread(target=self._listen, args=(turn, messages), name="chat", daemon=True).start()
+        threading.Thread(target=self._listen, args=(turn, messages, renew), name="chat", daemon=True).start()
 
-    def _listen(self, turn: Turn, messages: list[dict[str, str]]) -> None:
-        """Runs on the thread; what is drawn is read from the turn."""
+    def _listen(self, turn: Turn, messages: list[dict[str, str]], renew: bool) -> None:
+        """Runs on the thread; what is drawn is read from the turn. ``renew`` looks first where the endpoint is now."""
         try:
+            if renew:
+                self._renew()
             for piece in self._talk.say(messages, MAX_TOKENS):
                 turn.said += piece
             turn.told = figures_words(asdict(self._talk.figures))
@@ -138,6 +144,16 @@ class ChatScreen(PanelScreen):
         except Exception as problem:
             turn.failed = True
             turn.told = f"{type(problem).__name__}: {problem}"
+
+    def _renew(self) -> None:
+        """After a failure: a new link may have moved the tunnel, and a swapped endpoint has another key. Raises what
+        stands against it."""
+        found = self.panel.source.submit(Endpoint(str(self._endpoint.get("run") or "")))
+        try:
+            self._endpoint = found.result(ADDRESS_SECONDS)
+        except TakesTooLong:
+            return
+        self._talk = self.panel.source.talk(self._endpoint)
 
     def _redraw(self) -> None:
         state = repr([(len(turn.said), turn.told) for turn in self.turns])

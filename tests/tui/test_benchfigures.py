@@ -23,8 +23,8 @@ def test_every_figure_has_its_definition():
 
 def test_lengths_stand_beside_lengths_of_the_same_depth():
     told = values(Bench("A", THREE), Bench("B", FIVE))
-    assert told["length, in domain, depth 3"] == ("2.31 (2.26 to 2.38)", "2.15 estimated")
-    assert told["length, in domain, depth 5"] == ("-", "2.36 (2.31 to 2.43)")
+    assert told["length, depth 3, in domain"] == ("2.31 (2.26 to 2.38)", "2.15 estimated")
+    assert told["length, depth 5, in domain"] == ("-", "2.36 (2.31 to 2.43)")
     assert told["lossless"] == ("24 of 24 equal",) * 2
 
 
@@ -59,7 +59,7 @@ def test_what_was_not_measured_is_no_number():
     empty = {"acceptance_length": {"in_domain": None}, "by_depth": [], "lossless_equal": None, "lossless_total": None,
              "speedup_c1": None, "recommended_depth": None, "recipe": {"depth": 3}}  # fmt: skip
     told = values(Bench("A", empty))
-    assert told["length, in domain, depth 3"] == ("not measured",)
+    assert told["length, depth 3, in domain"] == ("not measured",)
     assert (told["lossless"], told["speed-up, one request"], told["recommended depth"]) == (
         ("not compared",), ("not measured",), ("-",))  # fmt: skip
     assert values(Bench("A", {**empty, "recommended_depth": 0}))["recommended depth"] == ("0: without it",)

@@ -153,7 +153,7 @@ def _lengths(summary: Mapping[str, Any]) -> Iterator[tuple[str, _Cell]]:
             row = _map(depths.get(depth))
             length = number_of(_map(row.get("acceptance_length")).get(name)) + " estimated"
             value = interval(part) if depth == measured else length
-            yield f"{order}0{depth:03d} {told}", (f"length, {told}, depth {depth}", value, LENGTH, "text")
+            yield f"{order}0{depth:03d} {told}", (f"length, depth {depth}, {told}", value, LENGTH, "text")
             speed = number_of(_map(row.get("speedup_c1")).get(name))
             if speed != UNKNOWN:
                 value = f"x{speed} estimated"

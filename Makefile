@@ -5,7 +5,6 @@ BIN := $(VENV)/bin
 BUILD := $(CURDIR)/.build
 TRAIN := $(BUILD)/train
 PIP := -m pip --quiet --disable-pip-version-check
-export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: bench bench-panel demo lint pictures test test-engines
 
@@ -30,9 +29,11 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Stages are tested where they run, on one core each; tests of the laptop's side wait for processes half of the time.
+# Stages are tested where they run; tests of the laptop's side wait for processes half of the time. A computation on one
+# thread: two, beside other processes on two cores, mostly wait for each other.
+test: export OMP_NUM_THREADS := 1
 test: $(VENV)/installed $(TRAIN)/tested
-	PYTHONPATH=backend:kernels OMP_NUM_THREADS=1 $(TRAIN)/bin/python -m pytest tests/stages tests/kernels \
+	PYTHONPATH=backend:kernels $(TRAIN)/bin/python -m pytest tests/stages tests/kernels \
 		tests/drafter/test_against_libraries.py -m "not engines" -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest -m "not engines and not torch" --ignore tests/stages \
 		-n 6 --dist loadfile --no-loadscope-reorder

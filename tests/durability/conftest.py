@@ -85,7 +85,7 @@ class Site:
         subprocess.run(
             [self.train_python, INPUTS],
             input=json.dumps(wanted).encode(),
-            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, "PYTHONPATH": path},
             check=True,
         )
 

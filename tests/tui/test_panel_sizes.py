@@ -118,8 +118,7 @@ async def test_every_screen_fits_every_size(show, state, profile) -> None:
             for size in SIZES[number % 6 :: 6]:
                 await resize(panel, size)
                 check(panel, size)
-            await resize(panel, (120, 40))
-            await panel.press("escape")
+            await panel.press("escape")  # the last size has room for the dashboard and its keys
             assert isinstance(panel.app.screen, Dashboard), screen
             panel.app.screen.query_one("Pipeline").focus()
 

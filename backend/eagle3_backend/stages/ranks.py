@@ -72,8 +72,12 @@ class Ranks:
 
 
 def use_all_cores(processes: int = 1) -> None:
-    """One thread for each core that this process may use, or its share of them: sums depend on the number."""
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes))
+    """One thread for each core that this process may use, or its share of them: sums depend on the number.
+
+    OMP_NUM_THREADS, where somebody has set it, stands.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes))
 
 
 def usual_processes() -> int:

@@ -294,7 +294,7 @@ def test_texts_are_not_compared_in_a_dtype_in_which_they_may_differ(campaign: An
 
 
 def test_an_engine_that_dies_is_named_as_the_cause_and_its_twin_is_ended(campaign: Any) -> None:
-    bench = campaign.start("bench", env={"STAND_IN_DEATH": "6"}, **SMALL)
+    bench = campaign.start("bench", env={"STAND_IN_DEATH": "9"}, **SMALL)
     assert bench.end() == 1
     assert bench.codes() == ["engine_worker_died"]
     assert len(bench.engine_pids()) == 2

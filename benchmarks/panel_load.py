@@ -33,7 +33,7 @@ import tempfile
 import termios
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +143,8 @@ def loaded_source() -> Any:
     class Loaded(MockSource):
         newest = Snapshot()
 
-        def start(self) -> None:
-            super().start()
+        def start(self, changed: Callable[[], None]) -> None:
+            super().start(changed)
             self.submit(Hosts(watch=True))
             threading.Thread(target=lambda: asyncio.run(self._work()), daemon=True).start()
 
@@ -159,6 +159,7 @@ def loaded_source() -> Any:
                 while not follower.done():
                     made = super().snapshot()
                     self.newest = replace(made, version=self.newest.version + 1, log=tail.view())
+                    self._changed()
                     await asyncio.sleep(0.1)
 
     return Loaded("train")

@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -93,8 +94,8 @@ def source(folder: Path) -> Any:
         _control: Control | None = None
         _seen = _shown = LogView()
 
-        def start(self) -> None:
-            super().start()
+        def start(self, changed: Callable[[], None]) -> None:
+            super().start(changed)
             self.submit(Hosts(watch=True))
             threading.Thread(target=self._begin, daemon=True).start()
 
@@ -106,6 +107,7 @@ def source(folder: Path) -> Any:
             while not any(FOLLOWED in line.text for line in control.snapshot().log.lines):
                 time.sleep(0.01)
             (folder / "begin").touch()
+            control.on_picture(self._changed)
 
         def snapshot(self) -> Snapshot:
             made = super().snapshot()

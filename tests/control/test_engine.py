@@ -102,3 +102,18 @@ def test_a_desk_that_cannot_be_made_fails_every_command(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no room"):
         control.submit(Status()).result(30)
     control.close()
+
+
+def test_whoever_draws_hears_of_each_new_picture_and_finds_it(control):
+    seen: list[int] = []
+    told = threading.Event()
+
+    def changed() -> None:
+        seen.append(control.snapshot().version)
+        if seen[-1]:
+            told.set()
+
+    control.on_picture(changed)
+    assert seen[0] == 0
+    control.submit(Status()).result(30)
+    assert told.wait(30) and seen == sorted(set(seen))

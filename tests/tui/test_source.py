@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -27,6 +28,9 @@ class Control:
     def snapshot(self) -> Snapshot:
         return Snapshot(version=7)
 
+    def on_picture(self, listener: Callable[[], None]) -> None:
+        listener()
+
     def close(self) -> None:
         self.closed = True
 
@@ -42,12 +46,13 @@ def test_commands_given_before_control_is_there_are_answered_by_it(profile, monk
     ready, control = threading.Event(), Control()
     monkeypatch.setattr(places, "open_control", lambda notices: ready.wait(30) and control)
     source = ControlSource(profile, ())
-    source.start()
+    news = threading.Event()
+    source.start(news.set)
     early = source.submit(ReconnectNow())
-    assert not early.done() and source.snapshot() == Snapshot()
+    assert not news.is_set() and not early.done() and source.snapshot() == Snapshot()
     ready.set()
     assert early.result(30) == "ReconnectNow"
-    assert source.snapshot().version == 7
+    assert news.wait(30) and source.snapshot().version == 7
     assert source.submit(ReconnectNow()).result(30) == "ReconnectNow"
     source.close()
     assert control.closed
@@ -60,7 +65,7 @@ def test_a_control_that_cannot_start_fails_every_command(profile, monkeypatch) -
     monkeypatch.setattr(places, "open_control", broken)
     source = ControlSource(profile, ())
     early = source.submit(ReconnectNow())
-    source.start()
+    source.start(lambda: None)
     with pytest.raises(OSError, match="no such folder"):
         early.result(30)
     with pytest.raises(OSError, match="no such folder"):
@@ -73,7 +78,7 @@ def test_a_control_that_comes_after_the_panel_has_left_is_closed(profile, monkey
     control.close = closed.set
     monkeypatch.setattr(places, "open_control", lambda notices: ready.wait(30) and control)
     source = ControlSource(profile, ())
-    source.start()
+    source.start(lambda: None)
     source.close()
     ready.set()
     assert closed.wait(30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -25,6 +26,7 @@ from eagle3_tui.configuration import Configuration
 from eagle3_tui.garbage import Garbage
 from eagle3_tui.hangup import leave_on_signals
 from eagle3_tui.leaving import Leaving
+from eagle3_tui.pace import COVERED_SECONDS, Pace, age_seconds
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.screens.dashboard import Dashboard
 from eagle3_tui.source import Source
@@ -34,14 +36,19 @@ from eagle3_tui.theme.textual_theme import themes
 from eagle3_tui.typeahead import TypeAhead
 from eagle3_tui.widgets.logpane import words_of
 
-PULL_SECONDS = 0.1
-"""How often the newest snapshot is asked for; a repaint follows only when its version changed."""
-RATES = (10.0, 4.0, 2.0, 1.0, 0.5, 0.0)
-"""Redraws a second to choose from: at most so many, and only when something is new; 0 is a pause."""
+TICK_SECONDS = 1.0
+"""Between two looks at what time alone changes."""
 NOTICE_SECONDS = 5.0
 DEFAULTS = Configuration()
 
 Then = Callable[[Any], None]
+
+
+class News(Message):
+    """There may be a new snapshot; posted from the thread that made it, and one for any number of them."""
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, News)
 
 
 class Answered(Message):
@@ -102,7 +109,8 @@ class Panel(Leaving, inherit_bindings=False):
         self._asked_about = ""
         self._ahead = TypeAhead(self)
         self._calls = Calls(wall(), bell=own.bell, desktop=own.desktop)
-        self._rate, self._pulled = RATES.index(0.5) if reduced else 0, 0.0
+        self._pace = Pace(reduced)
+        self._later: asyncio.TimerHandle | None = None
         if reduced:
             self.animation_level = "none"
         self._garbage = Garbage(self.monotonic())
@@ -131,40 +139,41 @@ class Panel(Leaving, inherit_bindings=False):
     def _begin(self) -> None:
         """Start the work once the first frame is out."""
         self._garbage.begin()
-        self.source.start()
+        self.source.start(self._changed)
         self.ask(self._open)
         self.pull()
-        self._poll()
-        self.set_interval(1.0, self._tick)
+        self.set_interval(TICK_SECONDS, self._tick)
 
-    def _poll(self) -> None:
-        """Look for a new snapshot, now and again: on the bare loop, where nothing new costs next to nothing."""
-        if self.is_running:
-            if self.source.snapshot().version != self.picture.version:
-                self.call_later(self.pull)
-            asyncio.get_running_loop().call_later(PULL_SECONDS, self._poll)
+    def _changed(self) -> None:
+        """May come from any thread, and after the panel's end."""
+        self.post_message(News())
+
+    def on_news(self) -> None:
+        self.pull()
 
     def pull(self) -> None:
-        """Draw the newest snapshot, if it is new."""
-        snapshot = self.source.snapshot()
-        if snapshot.version == self.picture.version or not self.screen_stack or not self._due():
+        """Draw the newest snapshot, if it is new, as soon as the chosen rate allows."""
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        snapshot, now = self.source.snapshot(), self.monotonic()
+        if snapshot.version == self.picture.version or not self.screen_stack:
             return
+        wait = self._pace.wait(now)
+        if wait > 0:
+            if math.isfinite(wait):
+                self._later = asyncio.get_running_loop().call_later(wait, self._changed)
+            return
+        self._pace.drawn(now)
         self.picture = snapshot
         if snapshot.host.link is LinkState.LIVE:
             self._garbage.arrived()
         for screen in self._visible():
-            screen.show(snapshot)
+            if screen is self.screen or now - screen.shown_at >= COVERED_SECONDS:
+                screen.show(snapshot)
         self._calls.take(self, snapshot)
         self._ask_about_host(snapshot)
         self._start_once(snapshot)
-
-    def _due(self) -> bool:
-        """Whether the chosen rate wants a new picture now."""
-        rate, now = RATES[self._rate], self.monotonic()
-        due = self._rate == 0 or (rate > 0 and now - self._pulled >= 1 / rate)
-        if due:
-            self._pulled = now
-        return due
 
     def _visible(self) -> list[PanelScreen]:
         """The screen that is seen, under dialogs too; not one that is being made, and none while the panel leaves."""
@@ -184,12 +193,19 @@ class Panel(Leaving, inherit_bindings=False):
         if self.message[0] and self.monotonic() >= self._message_until:
             self.message = ("", "text")
             self._hint()
+        now = self.monotonic()
         for screen in self._visible():
-            screen.tick()
+            covered = screen is not self.screen
+            if covered and screen.shown != self.picture.version and now - screen.shown_at >= COVERED_SECONDS:
+                screen.show(self.picture)
+            # A timer's tick comes a little early or late.
+            if now - screen.ticked_at >= age_seconds(self.picture.host, now, covered) - TICK_SECONDS / 2:
+                screen.ticked_at = now
+                screen.tick()
         # A one-shot timer of Textual that begins late never fires, and with the one behind a resize no other is heard.
         if self.screen.outer_size != self.size:
             self.screen.post_message(Resize(self.size, self.size))
-        self._garbage.tick(self.monotonic())
+        self._garbage.tick(now)
 
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key):
@@ -364,6 +380,6 @@ class Panel(Leaving, inherit_bindings=False):
 
     def action_rate(self) -> None:
         """Another redraw rate; links and logs go on at their own."""
-        self._rate = (self._rate + 1) % len(RATES)
-        rate = RATES[self._rate]
+        rate = self._pace.choose_next()
         self.notice(f"at most {rate:g} redraws a second" if rate else "redrawing is paused: P goes on")
+        self.pull()

@@ -5,6 +5,7 @@ Everything is a function of the time since `start`, so the same time always show
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -99,13 +100,22 @@ class MockSource:
         self._made: tuple[int, Snapshot] = (-1, Snapshot())
         self._alerts = Alerts()
         self._called: list[Event] = []
+        self._changed: Callable[[], None] = lambda: None
+        self._timer: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
+    def start(self, changed: Callable[[], None]) -> None:
         self._started = self._clock()
         self._wall_started = self._wall()
+        self._changed = changed
+        self._beat()
+
+    def _beat(self) -> None:
+        self._changed()
+        self._timer = asyncio.get_running_loop().call_later(1 / self._beats, self._beat)
 
     def close(self) -> None:
-        return None
+        if self._timer is not None:
+            self._timer.cancel()
 
     def parameters(self, stage: str) -> Mapping[str, Any]:
         return dict(mockserving.PARAMETERS if stage == "serve" else _PARAMETERS)
@@ -124,6 +134,7 @@ class MockSource:
         except Exception as problem:
             outcome.set_exception(problem)
         self._changes += 1
+        self._changed()
         return outcome
 
     def _act(self, command: Command) -> Any:

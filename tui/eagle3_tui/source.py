@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Source(Protocol):
     """What the panel needs of control; none of it waits."""
 
-    def start(self) -> None:
-        """Begin to work; called after the first paint."""
+    def start(self, changed: Callable[[], None]) -> None:
+        """Begin to work; called after the first paint. ``changed`` hears, on any thread, of each new picture."""
 
     def snapshot(self) -> Snapshot:
         """The newest picture."""
@@ -66,10 +66,10 @@ class ControlSource:
         self._closed = False
         self._failed: BaseException | None = None
 
-    def start(self) -> None:
-        threading.Thread(target=self._load, name="control-loader", daemon=True).start()
+    def start(self, changed: Callable[[], None]) -> None:
+        threading.Thread(target=self._load, args=(changed,), name="control-loader", daemon=True).start()
 
-    def _load(self) -> None:
+    def _load(self, changed: Callable[[], None]) -> None:
         try:
             from eagle3_tui.places import open_control
 
@@ -87,6 +87,7 @@ class ControlSource:
             closed = self._closed
         for command, future in waiting:
             _forward(control.submit(command), future)
+        control.on_picture(changed)
         if closed:
             control.close()
 

@@ -35,6 +35,7 @@ class Control:
         self._notices = notices
         self._snapshot = Snapshot()
         self._listeners: list[Callable[[Event], None]] = []
+        self._watchers: list[Callable[[], None]] = []
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
         self._dirty = asyncio.Event()
@@ -58,6 +59,11 @@ class Control:
         """Call ``listener`` on control's thread for every event from now on; the answer ends that."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    def on_picture(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` now, and on control's thread whenever there is a new picture."""
+        self._watchers.append(listener)
+        listener()
 
     def close(self) -> None:
         """Let hosts go and end the thread. Runs on hosts go on."""
@@ -112,6 +118,8 @@ class Control:
             await self._dirty.wait()
             self._dirty.clear()
             self._snapshot = desk.picture(self._snapshot.version + 1)
+            for listener in self._watchers:
+                listener()
             async with self._published:
                 self._published.notify_all()
             await asyncio.sleep(SNAPSHOT_SECONDS)

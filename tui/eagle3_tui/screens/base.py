@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, cast
 
 from textual.screen import Screen
@@ -24,6 +25,11 @@ class PanelScreen(Screen[None]):
 
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-wide"), (180, "-ultra")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (16, "-short"), (22, "-medium"), (30, "-high"), (36, "-tall")]  # noqa: RUF012
+
+    shown = -1
+    """Version of the snapshot that was drawn last, and since when it and the ages stand there (monotonic seconds)."""
+    shown_at = -math.inf
+    ticked_at = -math.inf
 
     @property
     def panel(self) -> Panel:
@@ -55,6 +61,7 @@ class PanelScreen(Screen[None]):
         raise NotImplementedError
 
     def show(self, snapshot: Snapshot) -> None:
+        self.shown, self.shown_at = snapshot.version, self.panel.monotonic()
         self.query_one(HeaderBar).show(snapshot)
         self.hint()
 

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from eagle3_backend.control.snapshot import HostView, Snapshot
 from eagle3_backend.states import LinkState
+from eagle3_tui.pace import is_away, is_settled
 from eagle3_tui.text import clean, shorten, span
 from eagle3_tui.theme import Look, Piece
 from eagle3_tui.widgets.picture import Picture
@@ -36,7 +37,8 @@ def link_words(host: HostView, now: float, look: Look) -> tuple[str, str]:
         words = f"{glyph} reconnecting {span(for_now)}"
         if host.attempt:
             words += f", try {host.attempt}"
-            words += f" in {span(host.retry_at - now)}" if host.retry_at and host.retry_at > now else ""
+            if host.retry_at and host.retry_at > now and not is_settled(host, now):
+                words += f" in {span(host.retry_at - now)}"
         return words, role
     return f"{glyph} {host.link.value.replace('_', ' ')}", role
 
@@ -52,7 +54,9 @@ class HeaderBar(Picture):
         snapshot: Snapshot | None = self.part
         if snapshot is None:
             return [self.look.line((" eagle3-tui", "accent bold"))]
-        clock = time.strftime("%H:%M:%S", time.localtime(self.panel.wall()))
+        # Seconds show that the panel moves; without a link it stands still, and each would be a repaint.
+        shown = "%H:%M" if is_away(snapshot.host) else "%H:%M:%S"
+        clock = time.strftime(shown, time.localtime(self.panel.wall()))
         skew = snapshot.host.skew
         skew_words = f"skew {skew:+.1f}s" if skew is not None and abs(skew) >= 0.05 else ""
         host = self.look.remote(clean(snapshot.host.name or "no host yet", 64))

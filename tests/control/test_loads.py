@@ -176,5 +176,5 @@ def test_the_command_gives_a_table_a_report_and_what_the_results_compare(serve, 
     assert "## Acceptance at each load" in report and "| 4 | served, depth 3 |" in report
     answer = json.loads(CliRunner().invoke(app, ["bench", *flags, "--json"]).stdout)
     rows = {figure.name: figure.values for figure in figures([Bench("a", answer), Bench("b", answer)])}
-    assert rows["length, published, depth 3"][0].startswith(f"{answer['acceptance']['mean']:.2f} (")
+    assert rows["length, depth 3, published"][0].startswith(f"{answer['acceptance']['mean']:.2f} (")
     assert not_comparable([Bench("a", answer), Bench("b", {"recipe": {"temperature": 1.0}})]) == ["temperature"]

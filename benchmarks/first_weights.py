@@ -1,9 +1,10 @@
 """The same random first weights for both trainers of row 14, each in the trainer's own terms.
 
-speculators' fc reads the aux states as they come, ours reads them divided by each channel's root mean square (up to a
-few hundred apart), and the scale is folded into fc at the end. So the same random numbers are another function. Taken
-over as the same function instead, single massive channels drown all others in our terms, and some dozens of steps
-cannot change that: such a start would compare how far a trainer is from where it would never begin.
+speculators' fc reads the aux states as they come, ours reads them divided by a power of two near each channel's root
+mean square (up to a few hundred apart), and the scale is folded into fc at the end. So the same random numbers are
+another function. Taken over as the same function instead, single massive channels drown all others in our terms, and
+some dozens of steps cannot change that: such a start would compare how far a trainer is from where it would never
+begin.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from safetensors.torch import load_file, save_file
 
 from eagle3_backend.pipeline.parameters import TrainParameters
 from eagle3_backend.stages.drafter_model import Drafter
-from eagle3_backend.stages.initial_weights import scale_aux
 from eagle3_backend.stages.reference_drafter import of_directory
+from eagle3_backend.stages.starting_drafter import scale_exactly
 from eagle3_backend.stages.target_head import read_target
 from eagle3_backend.stages.training_data import read_data
 
@@ -51,5 +52,5 @@ def _scale(drafter: Path, target: Path, store: Path) -> torch.Tensor:
     head = read_target(target)
     model = Drafter(of_directory(drafter, head.config).config, head.embedding)
     with torch.no_grad():
-        scale_aux(model, read_data(store, TrainParameters()).conversations)
+        scale_exactly(model, read_data(store, TrainParameters()).conversations)
     return model.aux_scale

@@ -8,6 +8,7 @@ import json
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,8 @@ torch = pytest.importorskip("torch", reason="the train environment runs these")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from eagle3_backend.drafter.config import Packaging  # noqa: E402
-from eagle3_backend.drafter.layouts import nested_config, nested_tensor_name  # noqa: E402
+from eagle3_backend.drafter.layouts import flat_config, nested_config, nested_tensor_name  # noqa: E402
+from eagle3_backend.drafter.reading import layout_of  # noqa: E402
 from eagle3_backend.findings import FindingError  # noqa: E402
 from eagle3_backend.stages import evaluate, export, foreign_inputs, foreign_training, train  # noqa: E402
 from eagle3_backend.stages.context import Stopped  # noqa: E402
@@ -131,6 +133,24 @@ def codes(findings):
     return [finding.code for finding in findings]
 
 
+@pytest.fixture
+def started(work, inputs, tmp_path):
+    """Inputs of a training by a library that goes on from a flat drafter with random weights and these flags."""
+
+    def make(trainer, embedding=None, **flags):
+        fresh = work()
+        torch.manual_seed(1)
+        config = replace(fresh.config, **flags)
+        drafter = Drafter(config, fresh.target.embedding).bfloat16()
+        tensors = {**drafter.served_weights(), "d2t": fresh.maps[0], "t2d": fresh.maps[1]}
+        if embedding is not None:
+            tensors["embed_tokens.weight"] = embedding
+        export.write(tmp_path / "earlier", flat_config(config, Packaging("bfloat16")), tensors)
+        return work(trainer=trainer, start_from=str(tmp_path / "earlier"))
+
+    return make
+
+
 def test_a_librarys_drafter_becomes_the_artifact_and_goes_on_to_evaluation_and_export(trained_by, attempt, inputs):
     context = trained_by()
     metrics = [line for line in context.lines("metric")]
@@ -216,9 +236,52 @@ def test_without_a_gpu_a_library_as_it_is_cannot_train(work):
 
 
 def test_what_no_library_can_do_is_refused(work, attempt, inputs):
-    made = work(start_from="/drafters/one")
+    made = work()
     made.target.facts["logit_softcap"] = 30.0
-    assert codes(foreign_training.unfit(made)) == ["trainer_parameter_unsupported", "target_unsupported"]
+    assert codes(foreign_training.unfit(made)) == ["target_unsupported"]
+
+
+@pytest.mark.parametrize(("kind", "layout"), [(Speculators, "nested"), (SpecForge, "flat")])
+def test_the_drafter_to_start_from_is_given_in_the_librarys_layout(started, monkeypatch, kind, layout):
+    # speculators' own rows need its package of tables.
+    monkeypatch.setattr(Speculators, "_write_rows", lambda *_: None)
+    made = started(kind.name, fc_norm=True, head_dim=4)
+    kind(made).write(lambda: None)
+    assert layout_of(json.loads((made.begun / "config.json").read_text())) == layout
+    found = foreign_training.of_directory(made.begun, made.target.config)
+    assert not list(foreign_training._differences(found, made)) and made.config.head_dim == 4
+    assert torch.equal(found.tensors.pop("embed_tokens.weight"), made.target.embedding)
+    assert found.tensors.keys() == made.start.tensors.keys()
+    assert all(torch.equal(found.tensors[name], tensor) for name, tensor in made.start.tensors.items())
+
+
+def test_speculators_takes_the_form_of_the_drafter_to_start_from_and_not_of_its_options(started):
+    words = Speculators(started("speculators", norm_output=True)).arguments()
+    assert words[words.index("--from-pretrained") + 1].endswith("/inputs/start")
+    shape = {"--draft-config", "--target-layer-ids", "--norm-output", "--no-norm-output"}
+    assert not shape & {*words} and "--d2t-path" in words
+
+
+def test_specforge_starts_from_a_drafter_only_where_no_checkpoint_is_further(started):
+    made = started("specforge")
+    library = SpecForge(made)
+    assert library.configuration()["model"]["draft_checkpoint_path"] == str(made.begun)
+    (made.checkpoints / "run-step4").mkdir(parents=True)
+    (made.checkpoints / "run-step4" / "training_state.pt").write_bytes(b"x")
+    (made.checkpoints / "run-latest").symlink_to("run-step4")
+    again = library.configuration()
+    assert "draft_checkpoint_path" not in again["model"] and again["training"]["resume_from"] == str(made.checkpoints)
+
+
+def test_what_a_library_cannot_go_on_from_is_refused(started, work, inputs, tmp_path):
+    found = SpecForge(started("specforge", norm_output=True)).doubts()[0]
+    assert (found.code, found.path) == ("trainer_parameter_unsupported", "stages.train.start_from")
+    tensors = load_file(tmp_path / "earlier" / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, tmp_path / "earlier" / "model.safetensors")
+    with pytest.raises(FindingError) as caught:
+        work(start_from=str(tmp_path / "earlier"))
+    assert [(each.code, each.path) for each in caught.value.findings] == [("start_drafter_mismatch", "lm_head.weight")]
 
 
 def test_a_conversation_is_given_without_the_token_that_was_never_an_input(work):

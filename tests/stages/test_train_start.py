@@ -12,6 +12,8 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 from eagle3_backend.findings import FindingError, Severity  # noqa: E402
 from eagle3_backend.stages import export, train, vocab  # noqa: E402
+from eagle3_backend.stages.drafter_model import load_drafter  # noqa: E402
+from eagle3_backend.stages.training_rows import batch_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -50,6 +52,22 @@ def test_a_drafter_of_either_layout_is_where_it_was_before_the_first_step(attemp
         head = load_file(directory / layout / "model.safetensors")["lm_head.weight"]
         assert torch.equal(trainer.drafter.lm_head.weight, head)
         assert not trainer.drafter.lm_head.weight.requires_grad
+
+
+def test_before_the_first_step_the_logits_are_those_of_the_drafter_to_the_last_bit(
+    attempt, training_inputs, earlier
+) -> None:
+    trainer = begun(attempt, training_inputs, earlier[0] / "nested")
+    tensors = {name: tensor.float() for name, tensor in trainer.start.tensors.items()}
+    given = load_drafter(trainer.start.config, trainer.target.embedding, tensors)
+    rows = batch_of(trainer.data.conversations).rows
+    assert bool((trainer.drafter.aux_scale != 1).any())
+    for dtype in (torch.float32, torch.bfloat16):
+        with torch.autocast("cpu", dtype, enabled=dtype is not torch.float32), torch.no_grad():
+            ours, theirs = (model.lm_head(model(rows)) for model in (trainer.drafter, given))
+        assert torch.equal(ours, theirs)
+    served = trainer.drafter.served_weights()
+    assert all(torch.equal(served[name], tensor) for name, tensor in trainer.start.tensors.items())
 
 
 def test_a_drafter_of_another_form_is_told_field_by_field(attempt, training_inputs, earlier) -> None:

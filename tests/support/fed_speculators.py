@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,8 +20,12 @@ from speculators.train import cli
 from speculators.train.config import TrainConfig
 from speculators.train.data import ArrowDataset
 
+from eagle3_backend.drafter.config import DrafterConfig
+from eagle3_backend.drafter.layouts import flat_tensor_name
 from eagle3_backend.pipeline.parameters import TrainParameters
+from eagle3_backend.stages.drafter_model import Drafter
 from eagle3_backend.stages.foreign_inputs import Work, given
+from eagle3_backend.stages.reference_drafter import ReferenceDrafter
 from eagle3_backend.stages.speculators_library import Speculators
 from eagle3_backend.stages.starting_drafter import fresh_config
 from eagle3_backend.stages.store import open_store
@@ -41,10 +46,7 @@ def read_back(folder: Path, target: Path, store: Path, vocab: Path) -> dict:
     work = Work(parameters, head, config, maps, data, folder)
     library = Speculators(work)
     library.write(lambda: None)
-    resolved = TrainConfig.resolve(library.arguments())
-    options = argparse.Namespace(**resolved.flatten())
-    d2t, t2d, size = cli.parse_vocab_mappings(options)
-    model = cli.build_draft_model(options, Eagle3DraftModel, t2d, d2t, size)
+    options, model = built(library)
     ids = maps[0] + torch.arange(len(maps[0]))
     return {
         "rows": {split: equal_rows(options, split, rows) for split, rows in splits(data).items()},
@@ -56,6 +58,36 @@ def read_back(folder: Path, target: Path, store: Path, vocab: Path) -> dict:
         "full_attention": model.uses_full_attn and not model.uses_sliding_window_attn,
         "norm_before_residual": model.config.norm_before_residual,
         "epochs": options.epochs == parameters.epochs,
+        **started(replace(work, folder=folder / "started")),
+    }
+
+
+def built(library: Speculators) -> tuple[argparse.Namespace, Eagle3DraftModel]:
+    """The library's own options and the model that its trainer begins with."""
+    options = argparse.Namespace(**TrainConfig.resolve(library.arguments()).flatten())
+    d2t, t2d, size = cli.parse_vocab_mappings(options)
+    return options, cli.build_draft_model(options, Eagle3DraftModel, t2d, d2t, size)
+
+
+def started(fresh: Work) -> dict[str, bool]:
+    """What it begins with where a drafter with a head of its own and another form is given, stored in bfloat16."""
+    config: DrafterConfig = replace(fresh.config, norm_before_residual=False, fc_norm=True, norm_output=True)
+    drafter = Drafter(config, fresh.target.embedding).bfloat16()
+    tensors = drafter.served_weights()
+    work = replace(fresh, config=config, start=ReferenceDrafter(config, tensors, fresh.maps[0]))
+    library = Speculators(work)
+    library.write(lambda: None)
+    _, model = built(library)
+    weights = dict(model.named_parameters())
+    trained = {flat_tensor_name(name) for name, weight in weights.items() if weight.requires_grad}
+    begun = {flat_tensor_name(name): weight for name, weight in weights.items()}
+    return {
+        "start_weights": all(torch.equal(begun[name], tensor.float()) for name, tensor in tensors.items()),
+        "start_embedding": torch.equal(begun["embed_tokens.weight"], fresh.target.embedding.float()),
+        "start_form": model.config.fc_norm and model.config.norm_output and not model.config.norm_before_residual,
+        "start_maps": torch.equal(model.d2t, fresh.maps[0]),
+        "start_dtype": {weight.dtype for weight in weights.values()} == {torch.float32},
+        "start_trained": trained == tensors.keys() - {"lm_head.weight"},
     }
 
 

@@ -13,10 +13,12 @@ from torch import Tensor
 
 from eagle3_backend.drafter.aux_layers import for_sglang
 from eagle3_backend.drafter.config import DrafterConfig, Packaging
-from eagle3_backend.drafter.layouts import flat_config, nested_config
+from eagle3_backend.drafter.layouts import flat_config, nested_config, nested_tensor_name
 from eagle3_backend.drafter.target import Target
 from eagle3_backend.findings import Finding, error, warning
 from eagle3_backend.pipeline.parameters import TrainParameters
+from eagle3_backend.stages.reference_drafter import ReferenceDrafter
+from eagle3_backend.stages.starting_drafter import EMBEDDING
 from eagle3_backend.stages.target_head import TargetHead
 from eagle3_backend.stages.training_data import Data
 from eagle3_backend.stages.training_rows import Conversation
@@ -39,7 +41,8 @@ class Given:
 class Work:
     """One training by a library: from what, and where it may write.
 
-    ``config`` is the form that the drafter shall have, ``maps`` are d2t and t2d. ``gpus`` is 0 on a CPU.
+    ``config`` is the form that the drafter shall have, ``maps`` are d2t and t2d. ``gpus`` is 0 on a CPU. ``start`` is
+    the drafter that the training goes on from, of that form; None for a fresh one.
     """
 
     parameters: TrainParameters
@@ -49,11 +52,17 @@ class Work:
     data: Data
     folder: Path
     gpus: int = 0
+    start: ReferenceDrafter | None = None
 
     @property
     def inputs(self) -> Path:
         """The library's copy of our data, removed after the training."""
         return self.folder / "inputs"
+
+    @property
+    def begun(self) -> Path:
+        """The drafter to start from, in the layout that the library reads."""
+        return self.inputs / "start"
 
     @property
     def checkpoints(self) -> Path:
@@ -102,6 +111,33 @@ def write_target(work: Work, directory: Path) -> None:
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     index = {"metadata": {}, "weight_map": dict.fromkeys(tensors, "model.safetensors")}
     _write_json(directory / "model.safetensors.index.json", index)
+
+
+def write_nested_start(work: Work) -> None:
+    """The drafter to start from in the nested layout, for a library that builds its model in the config's dtype."""
+    packaging = Packaging("float32", str(work.inputs / "target"), ("LlamaForCausalLM",), speculative_tokens=1)
+    tensors = {nested_tensor_name(name): tensor for name, tensor in _start_tensors(work, work.reduced).items()}
+    _write_start(work.begun, nested_config(work.config, packaging), tensors)
+
+
+def write_flat_start(work: Work, config: Mapping[str, Any]) -> None:
+    """The drafter to start from in the flat layout, for a library that has both maps whatever the vocabulary."""
+    _write_start(work.begun, config, _start_tensors(work, maps=True))
+
+
+def _start_tensors(work: Work, maps: bool) -> dict[str, Tensor]:
+    """Weights by flat name. The embedding is the target's and in it always: where a file lacks it, speculators 0.9.0
+    goes on with whatever was in memory."""
+    assert work.start is not None
+    embedding = {EMBEDDING: work.target.embedding}
+    return {**work.start.tensors, **embedding, **(dict(zip(("d2t", "t2d"), work.maps, strict=True)) if maps else {})}
+
+
+def _write_start(directory: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    directory.mkdir(parents=True)
+    kept = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(kept, directory / "model.safetensors", metadata={"format": "pt"})
+    _write_json(directory / "config.json", config)
 
 
 def draft_layer(work: Work) -> dict[str, Any]:

@@ -35,9 +35,9 @@ from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.parameters import TrainParameters
 from eagle3_backend.stages.context import StageContext, Stopped
 from eagle3_backend.stages.disk import check_forecast
-from eagle3_backend.stages.foreign_inputs import Work, not_possible
+from eagle3_backend.stages.foreign_inputs import Work
 from eagle3_backend.stages.reference_drafter import ReferenceDrafter, of_directory
-from eagle3_backend.stages.starting_drafter import fresh_config
+from eagle3_backend.stages.starting_drafter import foreign_embedding, fresh_config, start_of
 from eagle3_backend.stages.store import open_store
 from eagle3_backend.stages.target_head import TargetHead, read_target
 from eagle3_backend.stages.training_data import Data, read_data
@@ -141,15 +141,18 @@ def prepare(context: StageContext) -> Work:
     context.refuse(*doubts(facts, parameters))
     maps = read_maps(context.inputs["vocab"])
     config = fresh_config(target.config, stamp.layer_ids, len(maps[0]), parameters)
-    return Work(parameters, target, config, maps, data, context.output / "library", torch.cuda.device_count())
+    start = start_of(context, target.config, config, maps[0] + torch.arange(len(maps[0])))
+    if start and (differs := foreign_embedding(start, target.embedding)):
+        context.report(differs)
+    folder = context.output / "library"
+    return Work(
+        parameters, target, start.config if start else config, maps, data, folder, torch.cuda.device_count(), start
+    )
 
 
 def unfit(work: Work) -> Iterator[Finding]:
     """What no library of these can train with."""
     name = work.parameters.trainer
-    if work.parameters.start_from:
-        fix = 'Use trainer = "native", or leave start_from empty.'
-        yield not_possible(name, "start_from", "it begins with a fresh drafter here", fix)
     if not work.data.held_out:
         message = f"{name} measures on held-out conversations, and the store has none with a row to draft from."
         yield error("holdout_empty", message, fix="Set prompts.holdout to at least 1 and run again.")

@@ -21,6 +21,7 @@ from eagle3_backend.stages.foreign_inputs import (
     given,
     not_followed,
     not_possible,
+    write_flat_start,
     write_target,
 )
 from eagle3_backend.stages.foreign_training import Figures, Position
@@ -33,6 +34,7 @@ RUN = "run"
 SAVES = 4
 """Checkpoints in an epoch: it writes none when it is asked to end."""
 STEP_DECAY = 0.8
+UNKNOWN_FORMS = ("norm_before_residual", "norm_before_fc", "norm_output")
 _FIGURES = re.compile(r"^step (\d+): (\{.*\})$")
 _NO_NUMBER = re.compile(r"-?\b(?:nan|inf)\b")
 _LATEST = re.compile(r"-step(\d+)$")
@@ -49,10 +51,14 @@ class SpecForge:
     def doubts(self) -> list[Finding]:
         """What it cannot do, and what it does otherwise than the parameters say."""
         parameters = self.work.parameters
+        missing = [name for name in UNKNOWN_FORMS if getattr(self.work.config, name)]
         found = [
             not_possible(self.name, name, "its EAGLE-3 drafter has no such form", f"Leave {name} off.")
-            for name in ("norm_before_residual", "norm_before_fc", "norm_output")
+            for name in missing
             if getattr(parameters, name)
+        ] or [
+            not_possible(self.name, "start_from", f"its EAGLE-3 drafter has no {name}", 'Use trainer = "native".')
+            for name in missing
         ]
         count = len(self.work.config.aux_layers)
         if count != 3:
@@ -68,7 +74,7 @@ class SpecForge:
         if parameters.schedule == "linear":
             differences["schedule"] = "cosine"
         if not parameters.train_head:
-            differences["train_head"] = "the head is trained, from random weights"
+            differences["train_head"] = f"the head is trained{'' if self.work.start else ', from random weights'}"
         if parameters.dtype != "bfloat16":
             differences["dtype"] = "bfloat16"
         return [*found, *not_followed(self.name, differences)]
@@ -101,6 +107,8 @@ class SpecForge:
         # Its own key of this name says whether the head sees normed states at all, which it always does in EAGLE-3.
         draft.pop("norm_output")
         (folder / "draft.json").write_text(json.dumps(draft), encoding="utf-8")
+        if work.start:
+            write_flat_start(work, draft)
         d2t, t2d = work.maps
         torch.save({"d2t": d2t, "t2d": t2d}, folder / "vocabulary.pt")
 
@@ -148,8 +156,16 @@ class SpecForge:
         if not work.gpus:
             # A path of its own, and no processes beside two cores.
             training |= {"attention_backend": "sdpa", "fsdp_sharding": "NO_SHARD"}
+        model = {
+            "target_model_path": str(folder / "target"),
+            "draft_model_config": str(folder / "draft.json"),
+            "vocab_mapping_path": str(folder / "vocabulary.pt"),
+        }
+        # It takes one of the two, and a checkpoint of this training is further than what it started from.
         if self.start().step:
             training["resume_from"] = str(work.checkpoints)
+        elif work.start:
+            model["draft_checkpoint_path"] = str(work.begun)
         data = {
             "hidden_states_path": str(folder / "train"),
             "eval_hidden_states_path": str(folder / "holdout"),
@@ -159,11 +175,7 @@ class SpecForge:
         return {
             "run_id": RUN,
             "output_dir": str(work.checkpoints),
-            "model": {
-                "target_model_path": str(folder / "target"),
-                "draft_model_config": str(folder / "draft.json"),
-                "vocab_mapping_path": str(folder / "vocabulary.pt"),
-            },
+            "model": model,
             "data": data if work.gpus else {**data, "dataloader_num_workers": 0},
             "training": training,
             "deployment": {"trainer": {"nproc_per_node": work.processes}},

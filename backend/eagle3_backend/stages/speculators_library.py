@@ -21,6 +21,7 @@ from eagle3_backend.stages.foreign_inputs import (
     given,
     not_followed,
     not_possible,
+    write_nested_start,
     write_target,
 )
 from eagle3_backend.stages.foreign_training import Figures, Position
@@ -44,8 +45,8 @@ class Speculators:
 
     def doubts(self) -> list[Finding]:
         """What it cannot do, and what it does otherwise than the parameters say."""
-        parameters, found = self.work.parameters, []
-        if parameters.norm_before_fc and parameters.fc_norm:
+        work, parameters, found = self.work, self.work.parameters, []
+        if work.config.norm_before_fc and work.config.fc_norm:
             fix = "Set one of norm_before_fc and fc_norm."
             found.append(not_possible(self.name, "fc_norm", "it knows one norm before fc at a time", fix))
         differences = {"batch_rows": f"tokens of a packed row, at most {self.tokens}, for each process"}
@@ -54,7 +55,11 @@ class Speculators:
         if parameters.accumulation != 1:
             differences["accumulation"] = "1"
         if parameters.train_head:
-            differences["train_head"] = "the head stays the target's own rows"
+            differences["train_head"] = (
+                "the head stays as it is" if work.start else "the head stays the target's own rows"
+            )
+        if work.start and work.config.rms_norm_eps != work.target.facts["rms_norm_eps"]:
+            differences["start_from"] = "the target's final norm is computed with the drafter's rms_norm_eps"
         if parameters.schedule == "constant" and parameters.warmup:
             differences["warmup"] = "a constant rate has none"
         return [*found, *not_followed(self.name, differences)]
@@ -66,6 +71,19 @@ class Speculators:
 
     def write(self, leave: Callable[[], None]) -> None:
         """Its data set: an Arrow table of tokens and masks, training rows first, and one file of states for each."""
+        work, folder = self.work, self.work.inputs
+        self._write_rows(leave)
+        write_target(work, folder / "target")
+        if work.start:
+            write_nested_start(work)
+        else:
+            (folder / "draft.json").write_text(json.dumps(draft_layer(work)), encoding="utf-8")
+        if work.reduced:
+            numpy = importlib.import_module("numpy")
+            for name, tensor in zip(("d2t", "t2d"), work.maps, strict=True):
+                numpy.save(folder / f"{name}.npy", tensor.numpy())
+
+    def _write_rows(self, leave: Callable[[], None]) -> None:
         datasets = importlib.import_module("datasets")
         work, folder = self.work, self.work.inputs
         states = folder / "hidden_states"
@@ -81,12 +99,6 @@ class Speculators:
             columns["loss_mask"].append(row.loss_mask.tolist())
             columns["seq_len"].append(len(row.token_ids))
         datasets.Dataset.from_dict(columns).with_format("torch").save_to_disk(folder / "rows")
-        write_target(work, folder / "target")
-        (folder / "draft.json").write_text(json.dumps(draft_layer(work)), encoding="utf-8")
-        if work.reduced:
-            numpy = importlib.import_module("numpy")
-            for name, tensor in zip(("d2t", "t2d"), work.maps, strict=True):
-                numpy.save(folder / f"{name}.npy", tensor.numpy())
 
     def command(self) -> list[str]:
         """Its trainer for this training, on several GPUs with one process each."""
@@ -100,7 +112,6 @@ class Speculators:
         values: dict[str, Any] = {
             "speculator-type": "eagle3",
             "verifier-name-or-path": folder / "target",
-            "draft-config": folder / "draft.json",
             "mask-token-id": 0,
             "data-path": folder / "rows",
             "hidden-states-path": folder / "hidden_states",
@@ -129,15 +140,20 @@ class Speculators:
         if not work.gpus:
             # Options of its own for machines without its two kernels, and no processes beside two cores.
             values |= {"draft-attn-impl": "sdpa", "loss-implementation": "eager", "num-workers": 0}
+        if work.start:
+            # Weights, form and aux layers come from it; a checkpoint of this training is loaded over it.
+            values["from-pretrained"] = work.begun
+        else:
+            values["draft-config"] = folder / "draft.json"
+        words = [word for name, value in values.items() for word in (f"--{name}", str(value))]
+        return [*words, *([] if work.start else self._form())]
+
+    def _form(self) -> list[str]:
+        """Options for the form of a fresh drafter."""
+        parameters = self.work.parameters
         flags = [f"--{'' if getattr(parameters, name) else 'no-'}{name.replace('_', '-')}" for name in FLAGS]
-        layers = ["--target-layer-ids", *map(str, work.config.aux_layers)]
         fc_norm = ["--fc-norm"] if parameters.fc_norm else []
-        return [
-            *(word for name, value in values.items() for word in (f"--{name}", str(value))),
-            *flags,
-            *fc_norm,
-            *layers,
-        ]
+        return [*flags, *fc_norm, "--target-layer-ids", *map(str, self.work.config.aux_layers)]
 
     def environment(self) -> dict[str, str]:
         return {}

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from eagle3_backend.drafter.config import DrafterConfig, drafter_for
-from eagle3_backend.findings import Finding, FindingError, error
+from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.pipeline.parameters import TrainParameters
+from eagle3_backend.stages.context import StageContext
 from eagle3_backend.stages.drafter_directory import check_drafter
 from eagle3_backend.stages.drafter_model import Drafter
 from eagle3_backend.stages.initial_weights import scale_aux
@@ -45,6 +46,18 @@ def fresh_config(
     """The form of a drafter for a target (its config.json), as the parameters want it."""
     form = {name: getattr(parameters, name) for name in FORM if getattr(parameters, name)}
     return replace(drafter_for(target, aux_layers, draft_vocabulary), **form)
+
+
+def start_of(
+    context: StageContext, target: dict[str, Any], fresh: DrafterConfig, target_ids: Tensor
+) -> ReferenceDrafter | None:
+    """The drafter that the parameters of a training name, None where they want a fresh one. Raises FindingError."""
+    parameters: TrainParameters = context.parameters
+    if not parameters.start_from:
+        return None
+    return read_start(
+        context.workspace / Path(parameters.start_from).expanduser(), target, fresh, target_ids, parameters
+    )
 
 
 def read_start(
@@ -118,15 +131,30 @@ def _mismatch(path: str, expected: Any, actual: Any) -> Finding:
     )
 
 
-def go_on_from(drafter: Drafter, start: ReferenceDrafter, conversations: Sequence[Conversation]) -> bool:
-    """Give the drafter the weights of ``start``; fc is scaled to the data as that of a fresh drafter is.
+def foreign_embedding(start: ReferenceDrafter, embedding: Tensor) -> Finding | None:
+    """A warning where ``start`` brings another embedding than the target's [V, H], with which the training goes on."""
+    own = start.tensors.get(EMBEDDING)
+    if own is None or torch.allclose(own.float(), embedding.float(), atol=1e-2, rtol=1e-2):
+        return None
+    message = "The drafter to start from brings an embedding that is not the target's; the target's is used."
+    return warning("start_embedding_differs", message, path=EMBEDDING)
 
-    False when ``start`` brings an embedding that is not the target's: the training goes on with the target's.
-    """
-    weights = {name: tensor.float() for name, tensor in start.tensors.items()}
-    own = weights.pop(EMBEDDING, None)
+
+def go_on_from(drafter: Drafter, start: ReferenceDrafter, conversations: Sequence[Conversation]) -> None:
+    """Give the drafter the weights of ``start``; fc is scaled to the data as that of a fresh drafter is."""
+    weights = {name: tensor.float() for name, tensor in start.tensors.items() if name != EMBEDDING}
     drafter.load_state_dict({**weights, "aux_scale": torch.ones_like(drafter.aux_scale)})
     with torch.no_grad():
-        scale_aux(drafter, conversations)
+        scale_exactly(drafter, conversations)
         drafter.fc.weight.mul_(drafter.aux_scale)
-    return own is None or torch.allclose(own, drafter.embedding.float(), atol=1e-2, rtol=1e-2)
+
+
+def scale_exactly(drafter: Drafter, conversations: Sequence[Conversation]) -> None:
+    """Scale the aux channels about as those of a fresh drafter, by powers of two.
+
+    What is multiplied by such a scale and divided by it stays the same to the last bit, in every dtype, so that a
+    drafter computes exactly what it computed before.
+    """
+    scale_aux(drafter, conversations)
+    exponents = drafter.aux_scale.log2().round().int()
+    drafter.aux_scale.copy_(torch.ldexp(torch.ones_like(drafter.aux_scale), exponents))

@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from eagle3_backend.findings import warning
 from eagle3_backend.pipeline.artifacts import write_json
 from eagle3_backend.pipeline.fingerprint import output_parameters
 from eagle3_backend.pipeline.parameters import NATIVE, TrainParameters
@@ -25,7 +24,7 @@ from eagle3_backend.stages.drafter_model import Drafter
 from eagle3_backend.stages.initial_weights import initialise
 from eagle3_backend.stages.optimization import build_optimizers, schedule
 from eagle3_backend.stages.ranks import Ranks, joined, use_all_cores
-from eagle3_backend.stages.starting_drafter import fresh_config, go_on_from, read_start
+from eagle3_backend.stages.starting_drafter import foreign_embedding, fresh_config, go_on_from, start_of
 from eagle3_backend.stages.store import open_store
 from eagle3_backend.stages.target_head import read_target
 from eagle3_backend.stages.training_data import parts_of, read_data
@@ -74,12 +73,8 @@ class Trainer:
         d2t, _ = read_maps(context.inputs["vocab"])
         self.target_ids = d2t + torch.arange(len(d2t))
         config = fresh_config(self.target.config, stamp.layer_ids, len(d2t), self.parameters)
-        self.start = None
-        if self.parameters.start_from:
-            folder = context.workspace / Path(self.parameters.start_from).expanduser()
-            self.start = read_start(folder, self.target.config, config, self.target_ids, self.parameters)
-            config = self.start.config
-        self.drafter = Drafter(config, self.target.embedding)
+        self.start = start_of(context, self.target.config, config, self.target_ids)
+        self.drafter = Drafter(self.start.config if self.start else config, self.target.embedding)
         self.drafter.lm_head.weight.requires_grad_(self.parameters.train_head)
         self.optimizers = build_optimizers(self.drafter, self.parameters)
         self.total = sum(len(self.data.batches(epoch)) for epoch in range(self.parameters.epochs))
@@ -126,9 +121,10 @@ class Trainer:
             self.context.report(left)
         if self.start is None:
             initialise(self.drafter, self.target, self.target_ids, conversations, self.parameters.seed)
-        elif not go_on_from(self.drafter, self.start, conversations):
-            message = "The drafter to start from brings an embedding that is not the target's; the target's is used."
-            self.context.report(warning("start_embedding_differs", message, path="embed_tokens.weight"))
+            return
+        go_on_from(self.drafter, self.start, conversations)
+        if differs := foreign_embedding(self.start, self.target.embedding):
+            self.context.report(differs)
 
     def train(self) -> None:
         """All epochs that are left. Raises `Stopped` after saving, FindingError when the loss is not a loss."""

@@ -61,6 +61,14 @@ def laptop(make_laptop, published):
 
 
 @pytest.fixture(scope="session")
+def train_python(laptop):
+    """The interpreter of the train environment."""
+    ended = laptop.call("run", "--through", "setup", "--json", timeout=1700)
+    assert ended.code == 0, ended.stderr[-4000:]
+    return ended.json["result"]["environments"]["train"]["python"]
+
+
+@pytest.fixture(scope="session")
 def campaign(laptop):
     """The campaign through bench: what `run --json` printed."""
     ended = laptop.call("run", "--through", "bench", "--json", timeout=1700)

@@ -47,13 +47,6 @@ CONFUSIONS = {"norm_before_residual": 0, "norm_output": 1}
 
 
 @pytest.fixture(scope="session")
-def train_python(laptop):
-    ended = laptop.call("run", "--through", "setup", "--json", timeout=1700)
-    assert ended.code == 0, ended.stderr[-4000:]
-    return ended.json["result"]["environments"]["train"]["python"]
-
-
-@pytest.fixture(scope="session")
 def asked(train_python, workspace, speculators_environment):
     """Asks a helper of `tests/support` in speculators' environment."""
     python = speculators_environment.build(workspace.parent / "speculators", train_python)

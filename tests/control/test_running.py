@@ -106,6 +106,13 @@ def test_what_cannot_be_reached_or_entered_says_so(serve):
     assert refused(lambda: RunningServer(url, "secret", "other")) == ["endpoint_model_missing"]
 
 
+def test_answers_that_the_end_of_the_context_cut_are_told(serve):
+    room = str(len(PROMPTS[0].text) + FEW.max_new_tokens)
+    answer = bench(RunningServer(serve("vllm", *DRAFTED, *TOLD, STAND_IN_ROOM=room), "secret"), PROMPTS, FEW)
+    (told,) = [found for found in answer["findings"] if found["code"] == "prompt_beyond_context"]
+    assert told["actual"] == sum(len(prompt.text) > len(PROMPTS[0].text) for prompt in PROMPTS) == 2
+
+
 def test_prompts_come_evenly_from_the_files_and_none_is_refused(tmp_path):
     for name, count in (("a", 9), ("b", 3)):
         lines = [json.dumps({"prompt": f"{name} {number}?"}) for number in range(count)]

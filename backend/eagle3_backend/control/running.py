@@ -136,6 +136,9 @@ def measure(
     measured = Rounds([timed.round for load in sweep.loads for timed in load.rounds], identity.depth)
     if measured.answers:
         findings += [*measured.findings(), replay_finding(measured.answers, identity.engine, identity.dtype)]
+    cut = sum(one.finish_reason == "length" and one.generated < wanted.max_new_tokens for one in measured.answers)
+    if cut:
+        findings.append(_cut_short(cut, len(measured.answers), wanted, identity))
     cells = [load.row(measured.depth, identity.drafter or "", RESAMPLES, SEED) for load in sweep.loads]
     acceptance = cells[0]["acceptance_length"] if cells else None
     figures = {
@@ -148,6 +151,18 @@ def measure(
         "recipe": _recipe(identity, prompts, wanted, measured, streamed=sweep.streamed),
     }
     return _answer(server, findings, **figures), measured
+
+
+def _cut_short(cut: int, answers: int, wanted: Wanted, identity: Identity) -> Finding:
+    return warning(
+        "prompt_beyond_context",
+        f"{cut} of {answers} answers ended at the end of the server's context, before their {wanted.max_new_tokens} "
+        "tokens: they are in the figures.",
+        path="endpoint",
+        expected=f"prompt and answer within {identity.context or 'its'} tokens",
+        actual=cut,
+        fix="Leave out the longest prompts, or ask for shorter answers (--max-new-tokens).",
+    )
 
 
 def _recipe(

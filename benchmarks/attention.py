@@ -36,7 +36,7 @@ def full_scores(query, key, value, own_keys, own_values):
 
     rows, scale = query.shape[-2], query.shape[-1] ** -0.5
     scores = (query @ key.transpose(-1, -2)) * scale
-    scores = scores + torch.full((rows, rows), float("-inf"), dtype=scores.dtype).triu(1)
+    scores = scores + scores.new_full((rows, rows), float("-inf")).triu(1)
     for own in own_keys:
         scores = torch.cat((scores, (query * own).sum(-1, keepdim=True) * scale), -1)
     wide = torch.float64 if scores.dtype == torch.float64 else torch.float32

@@ -201,11 +201,12 @@ def _rows(
         from eagle3_kernels import draft_loss_triton
 
         decay = _LK_DECAY if kind == "lk_hybrid" else None
+        # Weights of several steps come in float64, in which a GPU would then do the whole row.
         return draft_loss_triton.rows(
             logits,
             target,
-            kept,
-            weight,
+            kept.float(),
+            weight.float(),
             scale=teacher.scale,
             softcap=teacher.softcap,
             decay=decay,

@@ -239,6 +239,8 @@ def test_what_no_library_can_do_is_refused(work, attempt, inputs):
     made = work()
     made.target.facts["logit_softcap"] = 30.0
     assert codes(foreign_training.unfit(made)) == ["target_unsupported"]
+    crowded = replace(made, parameters=replace(made.parameters, processes=3), gpus=2)
+    assert codes(foreign_training.unfit(crowded)) == ["processes_exceed_gpus", "target_unsupported"]
 
 
 @pytest.mark.parametrize(("kind", "layout"), [(Speculators, "nested"), (SpecForge, "flat")])

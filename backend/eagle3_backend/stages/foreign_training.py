@@ -36,6 +36,7 @@ from eagle3_backend.pipeline.parameters import TrainParameters
 from eagle3_backend.stages.context import StageContext, Stopped
 from eagle3_backend.stages.disk import check_forecast
 from eagle3_backend.stages.foreign_inputs import Work
+from eagle3_backend.stages.ranks import too_many
 from eagle3_backend.stages.reference_drafter import ReferenceDrafter, of_directory
 from eagle3_backend.stages.starting_drafter import foreign_embedding, fresh_config, start_of
 from eagle3_backend.stages.store import open_store
@@ -153,6 +154,8 @@ def prepare(context: StageContext) -> Work:
 def unfit(work: Work) -> Iterator[Finding]:
     """What no library of these can train with."""
     name = work.parameters.trainer
+    if work.gpus and (crowded := too_many(work.parameters.processes, work.gpus)):
+        yield crowded
     if not work.data.held_out:
         message = f"{name} measures on held-out conversations, and the store has none with a row to draft from."
         yield error("holdout_empty", message, fix="Set prompts.holdout to at least 1 and run again.")

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from eagle3_backend.findings import Finding, error
+from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.stages.context import StageContext
 from eagle3_backend.states import EXIT_FINDING
 
@@ -85,12 +85,31 @@ def usual_processes() -> int:
     return max(1, torch.cuda.device_count())
 
 
+def too_many(processes: int, gpus: int) -> Finding | None:
+    """What is wrong where more processes are asked for than there are GPUs: two cannot share one."""
+    if processes <= gpus:
+        return None
+    return error(
+        "processes_exceed_gpus",
+        f"{processes} processes were asked for, each on a GPU of its own, and {gpus} are to be had.",
+        path="stages.train.processes",
+        expected=f"<= {gpus}",
+        actual=processes,
+        fix="Lower train.processes, or leave it at 0 for one on each GPU.",
+    )
+
+
 @contextmanager
 def joined(context: StageContext, processes: int) -> Iterator[Ranks]:
-    """This process among the ranks; ``processes`` is how many there shall be where torchrun has not said it."""
+    """This process among the ranks; ``processes`` is how many there shall be where torchrun has not said it.
+
+    Raises FindingError where they are more than the GPUs.
+    """
     wanted = int(os.environ.get("WORLD_SIZE", processes or usual_processes()))
     rank, local = (int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK"))
     device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda" and (crowded := too_many(processes, torch.cuda.device_count())):
+        raise FindingError(crowded)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if wanted == 1:

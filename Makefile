@@ -6,7 +6,7 @@ BUILD := $(CURDIR)/.build
 TRAIN := $(BUILD)/train
 PIP := -m pip --quiet --disable-pip-version-check
 
-.PHONY: bench bench-panel demo lint pictures test test-engines
+.PHONY: bench bench-panel demo lint pictures test test-engines test-trainers
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -35,11 +35,14 @@ test: export OMP_NUM_THREADS := 1
 test: $(VENV)/installed $(TRAIN)/tested
 	PYTHONPATH=backend:kernels $(TRAIN)/bin/python -m pytest tests/stages tests/kernels \
 		tests/drafter/test_against_libraries.py -m "not engines" -n 2 --dist loadfile --no-loadscope-reorder
-	$(BIN)/python -m pytest -m "not engines and not torch" --ignore tests/stages \
+	$(BIN)/python -m pytest -m "not engines and not torch and not trainers" --ignore tests/stages \
 		-n 6 --dist loadfile --no-loadscope-reorder
 
 test-engines: $(VENV)/installed
 	$(BIN)/python -m pytest tests/engines_e2e -m engines
+
+test-trainers: $(VENV)/installed
+	$(BIN)/python -m pytest tests/engines_e2e -m trainers
 
 # Draws the pictures of the documentation anew.
 pictures: $(VENV)/installed

@@ -1,6 +1,7 @@
 """Whole trainings by the two libraries on a CPU, tiny ones: from a drafter that is there, killed and resumed.
 
-Each library runs in the environment of the benchmarks, with the smallest patches that a CPU needs.
+Each library runs in the environment of the benchmarks, with the smallest patches that a CPU needs. They are gigabytes,
+so `make test-trainers` runs this, and nothing else does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.trainers
 
 REPOSITORY = Path(__file__).parents[2]
 TOLERANCE = {"speculators": 1e-2, "specforge": 2e-2}

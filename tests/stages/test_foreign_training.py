@@ -1,6 +1,6 @@
 """Training by another library: what it is given, and what the stage makes of what it says. The library is a stand-in
-here. In `tests/engines_e2e` speculators itself reads what it is given, and both libraries train a tiny drafter on;
-whole trainings are made by `benchmarks/trainers.py`, by hand."""
+here. In `tests/engines_e2e` speculators itself reads what it is given; `make test-trainers` lets both libraries train a
+tiny drafter on; whole trainings are made by `benchmarks/trainers.py`, by hand."""
 
 from __future__ import annotations
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import pytest
 from typer.testing import CliRunner
@@ -79,6 +82,34 @@ def test_a_server_that_dies_during_the_sweep_leaves_what_was_measured(serve, mon
     assert (lost["actual"], lost["expected"]) == (12, 24)
     assert "12 of 12 at 1 in flight, 0 of 12 at 4 in flight" in lost["message"]
     assert [(entry["way"], entry["loads_kept"]) for entry in answer["ways_lost"]] == [("served", 1)]
+
+
+def test_a_server_that_leaves_its_streams_open_is_noticed_and_hung_up_on(serve, monkeypatch):
+    for name, value in {"RETRY": 0.01, "PATIENCE": 0.05, "LOOK": 0.0, "BETWEEN": 0.0}.items():
+        monkeypatch.setattr(loads, name, value)
+    server = RunningServer(serve("vllm", *DRAFTED), "secret")
+    real, ended = server.streamed, threading.Event()
+
+    def away():
+        raise FindingError(error("endpoint_unreachable", "Gone.", path="endpoint"))
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+
+        def streamed(prompt, *rest):
+            if prompt is not PROMPTS[5]:
+                return real(prompt, *rest)
+            for name in ("look", "identify"):
+                monkeypatch.setattr(server, name, away)
+            monkeypatch.setattr(server, "_parts", urlsplit(f"http://127.0.0.1:{silent.getsockname()[1]}"))
+            try:
+                return real(prompt, *rest)
+            finally:
+                ended.set()
+
+        monkeypatch.setattr(server, "streamed", streamed)
+        answer = bench(server, PROMPTS, BOTH)
+        assert ended.wait(20)
+    assert found(answer, "endpoint_lost")[0]["actual"] == 5
 
 
 def test_a_server_that_fails_for_a_while_is_asked_again(serve, monkeypatch):

@@ -22,6 +22,9 @@ from eagle3_backend.serving.running_server import RunningServer
 
 PATIENCE, RETRY = 90.0, 1.0
 """How long a bench waits for a server that is away, and between two looks, seconds."""
+LOOK, LOOKS, BETWEEN = 60.0, 3, 15.0
+"""A round that takes longer than so many seconds is looked after: when so many looks, that far apart, find nobody, the
+server is away. One that ends while requests are under way may leave their streams open."""
 TRIES = 5
 """How often a round is asked at most, before a server that keeps failing in the middle of it is given up."""
 
@@ -74,6 +77,7 @@ class Sweep:
         self._last: Scrape | None = None
         self._depth = 0
         self._cuts = self._resets = 0
+        self._next_look, self._away = 0.0, 0
         self.streamed = True
         self.loads: list[Load] = []
         self.findings: list[Finding] = []
@@ -130,6 +134,7 @@ class Sweep:
             try:
                 return timed_round(self._scrape, partial(self._ask, prompts, refusals)), refusals
             except FindingError as problem:
+                self._server.hang_up()
                 if not _may_pass(problem.findings[0]) or tries == TRIES - 1:
                     raise
                 self._cuts += not tries
@@ -140,13 +145,29 @@ class Sweep:
         """In the order of the prompts, whoever came first: the interval is then the same each time."""
         tokens = self._wanted.max_new_tokens
         how = self._server.streamed if self.streamed else self._server.chat
+        self._next_look, self._away = time.monotonic() + LOOK, 0
         # No load finds in the prefix cache what another one has left there: each request has a salt of its own.
         found = {
             answer.prompt: answer
-            for answer in ask_all(lambda prompt: how(prompt, tokens, uuid.uuid4().hex), prompts, len(prompts))
+            for answer in ask_all(
+                lambda prompt: how(prompt, tokens, uuid.uuid4().hex), prompts, len(prompts), self._watch
+            )
         }
         refusals += [answer for answer in found.values() if isinstance(answer, Refusal)]
         return [answer for answer in map(found.get, prompts) if isinstance(answer, Answer)]
+
+    def _watch(self) -> None:
+        """Called while answers are waited for. Raises FindingError when the server is away."""
+        if time.monotonic() < self._next_look:
+            return
+        try:
+            self._server.look()
+            self._away = 0
+        except FindingError:
+            self._away += 1
+            if self._away >= LOOKS:
+                raise
+        self._next_look = time.monotonic() + BETWEEN
 
     def _scrape(self) -> Scrape:
         """The counters, which begin anew where a process of the server was restarted since the last look."""

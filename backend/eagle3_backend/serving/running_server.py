@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -76,6 +77,7 @@ class RunningServer:
         self.url = url
         self._parts, self._prefix = parts, parts.path.rstrip("/").removesuffix("/v1")
         self._key, self._model = api_key, model
+        self._open: set[socket.socket] = set()
         self.identity = self.identify()
 
     def chat(self, prompt: Prompt, max_new_tokens: int, salt: str = "") -> Answer | Refusal:
@@ -115,6 +117,17 @@ class RunningServer:
         if self.identity.engine == "sglang" and self.identity.method and not answer.steps.count:
             return "its stream does not tell verify steps, as its whole answers do"
         return ""
+
+    def look(self) -> None:
+        """Raises FindingError when nobody answers there."""
+        with suppress(Refused):
+            self._exchange("GET", "/v1/models")
+
+    def hang_up(self) -> None:
+        """Break off every request, from any thread: both engines end their work on it, and whoever waits is told."""
+        for each in list(self._open):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     def conversation(self) -> Chat:
         """To talk to it, piece by piece."""
@@ -215,6 +228,10 @@ class RunningServer:
             headers["Authorization"] = f"Bearer {self._key}"
         try:
             connection = kind(self._parts.hostname, self._parts.port, timeout=timeout)
+            connection.connect()
+            # Kept beside: a response that ends with its connection takes the socket over.
+            held: socket.socket = connection.sock
+            self._open.add(held)
             try:
                 connection.request(method, self._prefix + path, None if body is None else json.dumps(body), headers)
                 response = connection.getresponse()
@@ -222,6 +239,7 @@ class RunningServer:
                     raise Refused(response.status, response.read(MAX_BYTES).decode("utf-8", "replace"))
                 yield response
             finally:
+                self._open.discard(held)
                 connection.close()
         except (OSError, ValueError, http.client.HTTPException) as problem:
             raise FindingError(

@@ -58,6 +58,14 @@ def test_a_gigabyte_is_opened_at_its_end_and_read_backwards_in_blocks():
     assert log.bytes_read < 500_000
 
 
+def test_a_log_that_stops_in_the_middle_of_a_character_shows_it_once_it_is_whole(stored):
+    whole, at = "done ✓\n".encode(), 0
+    for end, text, kind in ((7, "done", "partial"), (len(whole), "done ✓", "")):
+        segments, at = stored(whole[at:end], at), end
+        for block in (after(segments, 0, 9), before(segments, None, 9)):
+            assert [(line.text, line.kind) for line in block.lines] == [(text, kind)]
+
+
 def test_blocks_from_both_ends_hold_every_line_once():
     chooser = random.Random(3)
     lines = [("x" * chooser.randint(0, 300) + str(number)).encode() for number in range(5000)]

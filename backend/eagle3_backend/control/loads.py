@@ -227,7 +227,8 @@ class Sweep:
     def _cut(self) -> Finding:
         return warning(
             "endpoint_link_cut",
-            f"The way to the server was cut, or it failed, in {self._cuts} rounds, which were asked again as a whole.",
+            f"The way to the server was cut, or it failed, in {self._cuts} rounds. Each was asked again as a whole, "
+            "if the server came back.",
             path="endpoint",
             expected=0,
             actual=self._cuts,

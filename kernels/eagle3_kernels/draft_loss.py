@@ -22,6 +22,8 @@ _LK_DECAY = 3.0
 """Decay eta of the hybrid loss's weight, exp(-eta * alpha) (arXiv 2602.23881)."""
 CHUNK_ROWS = {"torch": 128, "triton": 512}
 """Teacher rows at a time: few enough for small memory, enough for products at full speed."""
+_BLOCK = 128
+"""Logits of a row among which the largest one is looked for."""
 LOGITS_AT_ONCE = 1 << 18
 """Logits that plain torch treats at a time: they stay in a core's own cache from one operation to the next."""
 
@@ -224,13 +226,25 @@ def _rows(
     return losses, choices, alphas
 
 
+def _top(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Maximum over the last dimension and its first place. Torch's own search for the place is not vectorised, so only
+    one block of each row is searched."""
+    if values.shape[-1] % _BLOCK:
+        top, places = values.max(-1)
+        return top, places
+    blocks = values.unflatten(-1, (-1, _BLOCK))
+    top, block = blocks.amax(-1).max(-1)
+    best = blocks.take_along_dim(block[..., None, None], -2).squeeze(-2)
+    return top, block * _BLOCK + best.max(-1).indices
+
+
 def _tile(
     logits: Tensor, goal_log: Tensor, kept: Tensor, weight: Tensor, kind: str, gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The row pass in plain torch for a few teacher rows, ``goal_log`` [t, DV] being their log-probabilities."""
     wide, goal = _wide(logits), goal_log.exp()
     draft = torch.softmax(wide, -1)
-    top, choices = draft.max(-1)
+    top, choices = _top(draft)
     reach = goal * kept[:, None]
     overlap = torch.minimum(draft, reach)
     alphas = overlap.sum(-1)

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from eagle3_kernels import DraftLoss, Teacher, draft_loss, draft_loss_reference  # noqa: E402
+from eagle3_kernels.draft_loss import _top  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -27,6 +28,14 @@ def case(dtype: torch.dtype, frozen: bool = False):
     for step in range(STEPS):
         used[step, ROWS - step :] = False
     return hidden, head, teacher, used * torch.tensor([[0.5], [0.3], [0.2]], dtype=dtype)
+
+
+def test_the_draft_is_the_first_of_the_largest_logits() -> None:
+    steps = torch.randint(0, 9, (3, 4, 512), generator=torch.Generator().manual_seed(2)).float()
+    for logits in (steps, steps[..., :500]):
+        top, choices = _top(logits)
+        assert torch.equal(top, logits.amax(-1))
+        assert choices.tolist() == [[row.index(max(row)) for row in entry] for entry in logits.tolist()]
 
 
 def double(teacher: Teacher) -> Teacher:

@@ -19,6 +19,7 @@ ROWS = (8192, 32768, 131072)
 REACH = 5.0
 OVERHEAD = 1.05
 TILE_ROWS = 128
+SCORES_BY_ROW = 4096
 LIBRARIES = ("speculators", "specforge")
 
 
@@ -63,9 +64,12 @@ def main(variant: str) -> dict[str, dict[str, float]]:
         # Chunks as on a GPU, and fewer passes over a chunk: a count that is not smaller for it and takes seconds.
         kernel.CHUNK_ROWS["torch"] = kernel.CHUNK_ROWS["triton"]
         kernel.LOGITS_AT_ONCE = TILE_ROWS * training_inputs.STEPS * training_inputs.KIMI.draft_vocabulary
+    kept = importlib.import_module("eagle3_kernels.attention_kept") if variant not in LIBRARIES else None
     found = {}
     for rows in ROWS:
         started = time.monotonic()
+        if kept:
+            kept.SCORES_AT_ONCE = SCORES_BY_ROW * rows
         with FakeTensorMode():
             step = step_of(variant, training_inputs.weights(training_inputs.KIMI), training_inputs.KIMI)
             given = training_inputs.data(training_inputs.KIMI, rows)

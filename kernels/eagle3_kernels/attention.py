@@ -1,8 +1,9 @@
 """Attention of the training-time test: a causal block shared by all steps plus one key per own row and earlier step.
 
 Query (row j, step k) sees the step-0 keys of rows <= j of its document and the keys that its own row made at steps
-1..k: what an autoregressive draft that starts at row j would see (EAGLE-3, arXiv 2503.01840). The causal block is done
-by a flash kernel, the few own keys are folded in through the log-sum-exp, so no score matrix is ever held.
+1..k: what an autoregressive draft that starts at row j would see (EAGLE-3, arXiv 2503.01840). On a GPU the
+causal block is done by a flash kernel and the few own keys are folded in through the log-sum-exp, so no score matrix is
+ever held; a CPU does so for very many queries, and else keeps the softmax's weights (`attention_kept`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import torch
 from torch import Tensor
 
 from eagle3_kernels import flash
+from eagle3_kernels.attention_kept import kept_attention
 from eagle3_kernels.dispatch import kernel_path
 
-PLAIN_ROWS = 256
-"""Documents up to this long are done by the definition: two batched products beat the flash kernel there (CPU, bf16:
-63 against 137 ms forward and backward at 15 documents of 184 rows, level at 512). So are a few rows of a longer one
-that make no more scores than that."""
+KEPT_PAIRS = 1 << 24
+"""Pairs of a query and a key up to which a CPU keeps the softmax's weights, two bytes each in bf16 for every head: that
+is quicker than the flash kernel, which makes all scores twice (some 85 against 125 ms forward and backward for 512
+queries and 2048 keys, 9 heads on 3 key heads, bf16)."""
 
 
 def ttt_attention(
@@ -71,9 +73,11 @@ def _documents(
     window: int | None,
 ) -> Tensor:
     """The same where each batch entry is a document."""
-    many = query.shape[-2] * key.shape[-2] > PLAIN_ROWS**2
-    chosen = merged_attention if query.device.type == "cpu" and many else ttt_attention_reference
-    return chosen(query, key, value, own_keys, own_values, window)
+    if query.device.type != "cpu":
+        return ttt_attention_reference(query, key, value, own_keys, own_values, window)
+    if window is None and query.shape[-2] * key.shape[-2] <= KEPT_PAIRS:
+        return kept_attention(query, key, value, own_keys, own_values)
+    return merged_attention(query, key, value, own_keys, own_values, window)
 
 
 def merged_attention(

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 _Notes = list[tuple[Tensor, Tensor]]
+_Columns = tuple[int, int]
 
 
 class Products:
@@ -22,23 +23,32 @@ class Products:
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
         self._matrices: dict[tuple[Tensor, ...], Tensor] = {}
-        self._notes: dict[tuple[Tensor, ...], _Notes] = {}
+        self._notes: dict[tuple[tuple[Tensor, ...], _Columns], _Notes] = {}
 
-    def __call__(self, inputs: Tensor, *weights: Tensor, known: Tensor | None = None) -> Tensor:
+    def __call__(
+        self,
+        inputs: Tensor,
+        *weights: Tensor,
+        columns: _Columns | None = None,
+        added: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Tensor:
         """``inputs`` [rows, in] times each of ``weights`` [out, in], side by side: [rows, sum of out].
 
+        With ``columns`` only those of the weights, from first to last + 1, are meant; ``added`` is added to the result.
         Where the result is ``known`` already, only its gradient is of interest, and nothing is multiplied.
         """
         if weights not in self._matrices:
             narrow = [weight.detach().to(self.dtype) for weight in weights]
             self._matrices[weights] = narrow[0] if len(narrow) == 1 else torch.cat(narrow)
-        notes = self._notes.setdefault(weights, [])
-        return _Product.apply(inputs, self._matrices[weights], known, notes, *weights)
+        first, stop = columns = columns or (0, weights[0].shape[1])
+        notes = self._notes.setdefault((weights, columns), [])
+        return _Product.apply(inputs, self._matrices[weights][:, first:stop], added, known, notes, *weights)
 
     @torch.no_grad()
     def spread(self) -> None:
         """Add the gradients of all products since the last call to ``grad`` of the weights."""
-        for weights, notes in self._notes.items():
+        for (weights, (first, stop)), notes in self._notes.items():
             if not notes:
                 continue
             inputs = _joined([entry for entry, _ in notes])
@@ -46,13 +56,15 @@ class Products:
             notes.clear()
             start = 0
             for weight in weights:
-                columns = slice(start, start + len(weight))
-                start = columns.stop
-                change = _joined([entry[:, columns] for entry in slopes]).T @ inputs
-                if weight.grad is None:
+                rows = slice(start, start + len(weight))
+                start = rows.stop
+                change = _joined([entry[:, rows] for entry in slopes]).T @ inputs
+                if weight.grad is None and change.shape == weight.shape:
                     weight.grad = change.to(weight.dtype)
-                else:
-                    weight.grad += change
+                    continue
+                if weight.grad is None:
+                    weight.grad = torch.zeros_like(weight)
+                weight.grad[:, first:stop] += change
 
 
 class _Product(torch.autograd.Function):
@@ -60,18 +72,27 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: Any, inputs: Tensor, matrix: Tensor, known: Tensor | None, notes: _Notes, *_: Tensor
+        context: Any,
+        inputs: Tensor,
+        matrix: Tensor,
+        added: Tensor | None,
+        known: Tensor | None,
+        notes: _Notes,
+        *_: Tensor,
     ) -> Tensor:
         context.save_for_backward(inputs, matrix)
         context.notes = notes
-        return inputs @ matrix.T if known is None else known.detach()
+        if known is not None:
+            return known.detach()
+        return inputs @ matrix.T if added is None else torch.addmm(added, inputs, matrix.T)
 
     @staticmethod
     def backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         inputs, matrix = context.saved_tensors
         context.notes.append((inputs, grad))
         d_inputs = grad @ matrix if context.needs_input_grad[0] else None
-        return d_inputs, *[None] * (len(context.needs_input_grad) - 1)
+        d_added = grad if context.needs_input_grad[2] else None
+        return d_inputs, None, d_added, *[None] * (len(context.needs_input_grad) - 3)
 
 
 def _joined(tensors: list[Tensor]) -> Tensor:

@@ -4,7 +4,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from eagle3_kernels import flash, merged_attention, ttt_attention, ttt_attention_reference  # noqa: E402
+from eagle3_kernels import (  # noqa: E402
+    attention_kept,
+    flash,
+    merged_attention,
+    ttt_attention,
+    ttt_attention_reference,
+)
 
 pytestmark = pytest.mark.torch
 
@@ -64,6 +70,23 @@ def test_output_and_every_gradient_equal_the_full_softmax(steps: int, key_heads:
     assert_exact(run(merged_attention, tensors, steps), run(ttt_attention_reference, double(tensors), steps))
 
 
+@pytest.mark.parametrize(("at_once", "least"), [(1 << 20, 16), (3 * 37 * 37, 16), (1, 5)])
+@pytest.mark.parametrize("kept", [37, 30])
+@pytest.mark.parametrize(("steps", "key_heads"), [(0, HEADS), (4, 2)])
+def test_kept_weights_give_the_full_softmax_however_it_is_cut(
+    monkeypatch, at_once, least, kept, steps, key_heads
+) -> None:
+    monkeypatch.setattr(attention_kept, "SCORES_AT_ONCE", at_once)
+    monkeypatch.setattr(attention_kept, "LEAST_ROWS", least)
+    tensors = inputs(steps, torch.float64, key_heads=key_heads)
+    query, key, value, *own = tensors
+    cut = [entry.detach()[:, :, -kept:].requires_grad_() for entry in (query, *own)]
+    tensors = [cut[0], key, value, *cut[1:]]
+    found = run(attention_kept.kept_attention, tensors, steps)
+    for mine, exact in zip(found, run(ttt_attention_reference, tensors, steps), strict=True):
+        torch.testing.assert_close(mine, exact, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("key_heads", [HEADS, 2])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_the_triton_merge_equals_the_full_softmax(triton_path, steps: int, key_heads: int) -> None:
@@ -79,9 +102,10 @@ def test_the_triton_merge_takes_heads_of_any_size(triton_path) -> None:
 def test_bf16_error_is_that_of_the_full_softmax_in_bf16() -> None:
     tensors = inputs(3, torch.bfloat16)
     exact = run(ttt_attention_reference, double(tensors), 3)
-    plain, merged = run(ttt_attention_reference, tensors, 3), run(merged_attention, tensors, 3)
-    for ours, naive, wanted in zip(merged, plain, exact, strict=True):
-        assert (ours - wanted).norm() <= 1.1 * (naive - wanted).norm()
+    plain = run(ttt_attention_reference, tensors, 3)
+    for attention in (merged_attention, attention_kept.kept_attention):
+        for ours, naive, wanted in zip(run(attention, tensors, 3), plain, exact, strict=True):
+            assert (ours - wanted).norm() <= 1.1 * (naive - wanted).norm()
 
 
 def test_a_row_sees_only_its_own_key_of_later_steps() -> None:

@@ -85,6 +85,17 @@ def test_late_gradients_of_matrices_are_those_of_autograd() -> None:
     assert_same([weights[1].grad], [wanted[3] + more])
 
 
+def test_products_with_some_columns_add_up_to_the_whole() -> None:
+    inputs, weight = torch.randn(4, 6, requires_grad=True), torch.randn(3, 6, requires_grad=True)
+    wanted = torch.autograd.grad((inputs @ weight.T).sin().sum(), (inputs, weight))
+    products = Products(torch.float32)
+    first = products(inputs[:, :2], weight, columns=(0, 2))
+    whole = products(inputs[:, 2:], weight, columns=(2, 6), added=first)
+    (found,) = torch.autograd.grad(whole.sin().sum(), inputs)
+    products.spread()
+    torch.testing.assert_close((found, weight.grad), wanted)
+
+
 def test_a_product_whose_result_is_known_has_the_gradient_of_one_that_is_made() -> None:
     inputs, weight = torch.randn(4, 6), torch.randn(3, 6, requires_grad=True)
     products = Products(torch.float32)

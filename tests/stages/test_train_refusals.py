@@ -61,8 +61,8 @@ def test_too_little_memory_names_the_number_of_parts_that_fits(attempt, training
     trainer = train.Trainer(attempt("train", training_inputs, **SMALL))
     arguments = (trainer.drafter, trainer.target, trainer.data, trainer.parameters, trainer.ranks)
     fixed = training_memory.state_bytes(trainer.drafter, trainer.target, trainer.parameters, trainer.ranks)
-    rows, used = training_memory.largest_part(trainer.data, 3)
-    enough = fixed + training_memory.activation_bytes(trainer.drafter.config, rows, used, trainer.parameters)
+    largest = training_memory.largest_part(trainer.data, 3)
+    enough = fixed + training_memory.activation_bytes(trainer.drafter.config, *largest, trainer.parameters)
     monkeypatch.setattr(training_memory, "available_bytes", lambda: enough)
     (finding,) = training_memory.memory_faults(*arguments)
     assert finding.fix == "Set train.accumulation = 3."
@@ -86,11 +86,11 @@ def test_the_forecast_is_about_what_loss_and_gradients_hold(
     trainer = train.Trainer(attempt("train", training_inputs, **{**SMALL, "dtype": dtype}))
     trainer.begin()
     batch = batch_of(trainer.data.conversations)
-    rows, used = len(batch.rows.positions), len(batch.rows.used)
+    rows, used, longest = len(batch.rows.positions), len(batch.rows.used), max(batch.rows.documents)
     peak = held_bytes(lambda: trainer.forward(batch, torch.ones(3), torch.ones(used)))
     gradients = sum(weight.grad.nbytes for weight in trainer.drafter.parameters() if weight.grad is not None)
     actual = peak - gradients
-    forecast = training_memory.activation_bytes(trainer.drafter.config, rows, used, trainer.parameters)
+    forecast = training_memory.activation_bytes(trainer.drafter.config, rows, used, longest, trainer.parameters)
     assert 0.9 * actual < forecast < 1.5 * actual
 
 

@@ -41,11 +41,11 @@ def drafter_with(tiny, flags) -> Drafter:
 @pytest.fixture
 def rows(tiny) -> Rows:
     used = torch.cat([torch.arange(first, stop) for first, stop in RUNS])
-    tokens = torch.randint(0, tiny.VOCABULARY, (STEPS, len(used)), generator=torch.Generator().manual_seed(1))
-    start_tokens = torch.randint(0, tiny.VOCABULARY, (sum(DOCUMENTS),), generator=torch.Generator().manual_seed(2))
-    tokens[0] = start_tokens[used]
+    text = torch.randint(0, tiny.VOCABULARY, (sum(DOCUMENTS) + STEPS,), generator=torch.Generator().manual_seed(1))
+    tokens = text[used + torch.arange(STEPS)[:, None]]
     positions = torch.cat([torch.arange(length) for length in DOCUMENTS])
-    return Rows(normal(sum(DOCUMENTS), 3 * tiny.WIDTH, seed=3), start_tokens, positions, DOCUMENTS, used, tokens)
+    aux = normal(sum(DOCUMENTS), 3 * tiny.WIDTH, seed=3)
+    return Rows(aux, text[: sum(DOCUMENTS)], positions, DOCUMENTS, used, tokens)
 
 
 class Judged:
@@ -115,21 +115,20 @@ def test_without_gradients_the_losses_are_the_same_and_nothing_is_left_at_the_we
     assert not gradients(drafter)
 
 
-def test_parts_see_the_keys_of_their_documents_only_and_query_from_the_first_used_row_on(monkeypatch) -> None:
-    monkeypatch.setattr(unrolled, "PART_ROWS", 23)
-    first, second = unrolled.parts_of(DOCUMENTS, RUNS)
+def test_parts_see_the_keys_of_their_documents_only_and_query_from_the_first_used_row_on() -> None:
+    first, second = unrolled.parts_of(DOCUMENTS, RUNS, 23)
     assert (first.places, second.places) == (slice(0, 23), slice(23, 46))
     # All of the first document that is used, and the second one's rows 5 to 13.
     assert (first.keys, first.key_lengths, first.lengths) == (slice(0, 34), (20, 14), (17, 9))
     assert first.among == (*range(6), *range(9, 17), *range(17, 26))
     assert (second.keys, second.key_lengths, second.lengths) == (slice(20, 60), (33, 7), (19, 6))
-    (alone,) = unrolled.parts_of((30,), [(4, 30)])
+    assert (first.runs, second.runs) == ((6, 8, 9), (14, 3, 6))
+    (alone,) = unrolled.parts_of((30,), [(4, 30)], 26)
     assert (alone.lengths, alone.key_lengths, alone.among) == ((26,), (30,), None)
 
 
 def test_what_a_step_holds_grows_by_little_more_than_a_state_for_each_row(tiny, monkeypatch, held_bytes) -> None:
     monkeypatch.setattr(unrolled, "PART_ROWS", 32)
-    monkeypatch.setattr("eagle3_kernels.attention.PLAIN_ROWS", 0)
     drafter = drafter_with(tiny, ())
 
     def peak(count: int) -> float:
@@ -142,5 +141,7 @@ def test_what_a_step_holds_grows_by_little_more_than_a_state_for_each_row(tiny, 
         return found
 
     keys = 2 * drafter.config.kv_heads * drafter.config.head_dim
-    # State, keys and values with their gradients; keys that the last part sees, with theirs, and the rows' results.
-    assert peak(256) - peak(128) < 128 * 8 * (2 * tiny.WIDTH + 5 * keys + 8 * STEPS)
+    weights = 32 * drafter.config.heads
+    # State, keys and values with their gradients; keys that the last part sees, with theirs, and the rows' results;
+    # attention's weights in the last part, and two times those of a step while its gradients are made.
+    assert peak(256) - peak(128) < 128 * 8 * (2 * tiny.WIDTH + 5 * keys + 8 * STEPS + (STEPS + 2) * weights)

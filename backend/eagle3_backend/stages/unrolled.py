@@ -3,8 +3,9 @@
 After step 0 a row reads nothing of other rows but their step-0 keys and values. So all steps of a part of the rows are
 made, judged and gone back through before the next part is begun; what stays of all rows is the state that comes out of
 fc, the step-0 keys and values, and the gradients of these three. Memory grows by those few values for each row, not by
-the layer's activations at every step, and nothing is computed twice but the step-0 keys. The formulas are those of
-`Drafter.forward`.
+the layer's activations at every step, and nothing is computed twice but the step-0 keys. Row j takes in at step k what
+row j + 1 does at step k - 1: queries, keys and values are made of it and of the hidden state, so what they have of the
+token is made once for all steps. The formulas are those of `Drafter.forward`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from eagle3_backend.drafter.config import DrafterConfig
 from eagle3_backend.stages.drafter_model import Drafter, RMSNorm, Rows
 from eagle3_kernels import DraftLoss, Products, rms_norm, rotate, swiglu, ttt_attention
 
-PART_ROWS = 512
+PART_ROWS, LEAST_ROWS = 512, 128
 """Rows that are unrolled together: enough for products at full speed, few enough for their activations to be small
 beside the gradients of a wide drafter."""
+KEPT_BYTES = 1 << 29
+"""What attention's weights of a part may take on a CPU, which keeps them; parts get fewer rows for it, down to
+`LEAST_ROWS`."""
 
 Judge = Callable[[Tensor, slice], DraftLoss]
 """The loss of hidden states [K, m, H] of the used rows in a slice."""
@@ -33,7 +38,8 @@ class Part:
 
     ``places``: which of the used rows; ``lengths``: rows of each of their documents from the first that is used on;
     ``keys``: the rows, of all, whose step-0 keys these see, ``key_lengths`` of them in each document; ``among``: the
-    used rows among the rows of ``lengths``, None where that is all of them.
+    used rows among the rows of ``lengths``, None where that is all of them; ``runs``: how many of the used rows follow
+    each other.
     """
 
     places: slice
@@ -41,16 +47,23 @@ class Part:
     keys: slice
     key_lengths: tuple[int, ...]
     among: tuple[int, ...] | None
+    runs: tuple[int, ...]
 
 
-def part_rows(used: int) -> int:
-    """Used rows in the largest part of so many: parts are about `PART_ROWS` long and all alike."""
-    return -(-used // max(1, round(used / PART_ROWS)))
+def part_rows(used: int, weight_bytes: int = 0) -> int:
+    """Used rows in the largest part of so many, where each has ``weight_bytes`` of attention's weights that are kept:
+    parts are all alike."""
+    most = min(PART_ROWS, max(LEAST_ROWS, KEPT_BYTES // max(1, weight_bytes)))
+    return -(-used // max(1, round(used / most)))
 
 
-def parts_of(documents: Sequence[int], runs: Sequence[tuple[int, int]]) -> Iterator[Part]:
-    """The parts of used rows that are given as ascending ranges, none over two documents."""
-    size = part_rows(sum(stop - first for first, stop in runs))
+def weight_bytes(config: DrafterConfig, keys: int, steps: int, dtype: torch.dtype, device: str) -> int:
+    """What attention keeps of a row of a document with so many ``keys`` from forward to backward, over all steps."""
+    return keys * config.heads * steps * dtype.itemsize if device == "cpu" else 0
+
+
+def parts_of(documents: Sequence[int], runs: Sequence[tuple[int, int]], size: int) -> Iterator[Part]:
+    """The parts of used rows, of ``size`` each, that are given as ascending ranges, none over two documents."""
     starts = [0, *accumulate(documents)]
     place, document = 0, 0
     pieces: list[tuple[int, int, int]] = []
@@ -85,13 +98,15 @@ def _part(place: int, pieces: Sequence[tuple[int, int, int]]) -> Part:
         keys=slice(starts[0], ends[-1]),
         key_lengths=tuple(end - start for start, end in zip(starts, ends, strict=True)),
         among=None if len(among) == sum(lengths) else tuple(among),
+        runs=tuple(stop - first for _, first, stop in pieces),
     )
 
 
 def unroll(
     drafter: Drafter, rows: Rows, runs: Sequence[tuple[int, int]], dtype: torch.dtype, judge: Judge
 ) -> list[DraftLoss]:
-    """What ``judge`` finds for each part of the used rows; ``runs`` are these as ranges.
+    """What ``judge`` finds for each part of the used rows; ``runs`` are these as ranges of rows that follow each other,
+    so that in one of them each row's token of a step is the next row's of the step before.
 
     With gradients enabled, those of the parts' totals are added to ``grad`` of the drafter's weights. Matrix products
     are in ``dtype``, what lies between them in the weights' own.
@@ -107,6 +122,7 @@ class _Unrolling:
         self.hidden = drafter.embedding.new_empty(count, drafter.config.hidden_size, dtype=dtype)
         self.key, self.value = (self.hidden.new_empty(count, *keys) for _ in range(2))
         self.wide = drafter.norm.weight.dtype
+        self.keys_values = attention.k_proj.weight, attention.v_proj.weight
 
     def run(self, runs: Sequence[tuple[int, int]], judge: Judge) -> list[DraftLoss]:
         with torch.no_grad():
@@ -115,7 +131,15 @@ class _Unrolling:
         learning, found = torch.is_grad_enabled(), []
         given = (self.hidden, self.key, self.value)
         slopes = [torch.zeros_like(entry, dtype=self.wide) for entry in given] if learning else []
-        for part in parts_of(self.rows.documents, runs):
+        kept = weight_bytes(
+            self.drafter.config,
+            max(self.rows.documents),
+            len(self.rows.tokens),
+            self.products.dtype,
+            self.hidden.device.type,
+        )
+        size = part_rows(len(self.rows.used), kept if learning else 0)
+        for part in parts_of(self.rows.documents, runs, size):
             used = self.rows.used[part.places]
             leaves = [self.hidden[used], self.key[part.keys], self.value[part.keys]]
             leaves = [entry.detach().requires_grad_(learning) for entry in leaves]
@@ -142,42 +166,62 @@ class _Unrolling:
         drafter, rows = self.drafter, self.rows
         aux = (drafter.normed_aux(rows.aux[piece]) / drafter.aux_scale).to(self.products.dtype)
         hidden = self.products(aux, drafter.fc.weight, known=known)
-        inputs, _ = self._inputs(rows.start_tokens[piece], hidden)
+        inputs = torch.cat(
+            [self._embedded(rows.start_tokens[piece]), self._norm(drafter.midlayer.hidden_norm, hidden)], -1
+        )
         turn = drafter.rotary.turn(rows.positions[piece], self.products.dtype)
-        return hidden, *self._keys_values(inputs, turn)
+        return hidden, *self._keys_values(self.products(inputs, *self.keys_values), turn)
 
     def _unrolled(self, part: Part, used: Tensor, hidden: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Normed hidden states [K, m, H] of a part, from its state [m, H] and the keys and values that it sees."""
-        drafter, attention = self.drafter, self.drafter.midlayer.self_attn
+        drafter, layer, attention = self.drafter, self.drafter.midlayer, self.drafter.midlayer.self_attn
         among = None if part.among is None else torch.tensor(part.among, device=used.device)
-        tokens, positions = self.rows.tokens[:, part.places], self.rows.positions[used]
+        positions, steps, width = self.rows.positions[used], len(self.rows.tokens), drafter.config.hidden_size
+        slots, tokens = self._slots(part)
+        embedded = self._embedded(tokens)
+        matrices = ((attention.q_proj.weight,), self.keys_values)[: 1 + (steps > 1)]
+        shares = [self.products(embedded, *weights, columns=(0, width)) for weights in matrices]
         seen = [entry.transpose(0, 1)[None] for entry in (key, value)]
         own: tuple[list[Tensor], list[Tensor]] = ([], [])
         outputs = []
-        start_tokens = self.rows.start_tokens[used]
-        for step in range(len(tokens)):
-            inputs, residual = self._inputs(tokens[step] if step else start_tokens, hidden)
+        for step in range(steps):
+            normed = self._norm(layer.hidden_norm, hidden)
             turn = drafter.rotary.turn(positions + step, self.products.dtype)
-            if step:
-                for entries, made in zip(own, self._keys_values(inputs, turn), strict=True):
-                    entries.append(_placed(made, part, among))
-            query = rotate(self.products(inputs, attention.q_proj.weight).unflatten(-1, (attention.heads, -1)), *turn)
-            queries = _placed(query, part, among)
+            made = [
+                self.products(normed, *weights, columns=(width, 2 * width), added=share.index_select(0, slots + step))
+                for weights, share in zip(matrices[: 1 + (step > 0)], shares, strict=False)
+            ]
+            for entries, projected in zip(own, self._keys_values(made[1], turn) if step else (), strict=False):
+                entries.append(_placed(projected, part, among))
+            queries = _placed(rotate(made[0].unflatten(-1, (attention.heads, -1)), *turn), part, among)
             attended = ttt_attention(
                 queries, seen[0], seen[1], *own, documents=part.lengths, key_documents=part.key_lengths
             )[0].transpose(0, 1)
+            residual = normed if layer.norm_before_residual else hidden
             hidden = self._outputs(residual, (attended if among is None else attended[among]).flatten(1))
             outputs.append(self._norm(drafter.norm, hidden))
             if drafter.config.norm_output:
                 hidden = outputs[-1]
         return torch.stack(outputs)
 
-    def _inputs(self, tokens: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """What attention reads, and the residual."""
-        layer = self.drafter.midlayer
-        embedded = self._norm(layer.input_layernorm, torch.nn.functional.embedding(tokens, self.drafter.embedding))
-        normed = self._norm(layer.hidden_norm, hidden)
-        return torch.cat([embedded, normed], -1), normed if layer.norm_before_residual else hidden
+    def _slots(self, part: Part) -> tuple[Tensor, Tensor]:
+        """Where among the tokens that a part takes in at any step those of its rows at step 0 are, [m] (step k's are k
+        further), and these tokens; a run of n rows takes in n + K - 1."""
+        tokens = self.rows.tokens[:, part.places]
+        later = len(tokens) - 1
+        runs = torch.tensor(part.runs, device=tokens.device)
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        slots = places + later * torch.arange(len(runs), device=tokens.device).repeat_interleave(
+            runs, output_size=len(places)
+        )
+        taken = tokens.new_zeros(tokens.shape[1] + later * len(part.runs))
+        for step, row in enumerate(tokens):
+            taken[slots + step] = row
+        return slots, taken
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        embedding = torch.nn.functional.embedding(tokens, self.drafter.embedding)
+        return self._norm(self.drafter.midlayer.input_layernorm, embedding)
 
     def _outputs(self, residual: Tensor, attended: Tensor) -> Tensor:
         layer, products = self.drafter.midlayer, self.products
@@ -187,10 +231,9 @@ class _Unrolling:
         )
         return hidden + products(swiglu(both), layer.mlp.down_proj.weight)
 
-    def _keys_values(self, inputs: Tensor, turn: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        attention = self.drafter.midlayer.self_attn
-        both = self.products(inputs, attention.k_proj.weight, attention.v_proj.weight)
-        key, value = both.unflatten(-1, (2, attention.kv_heads, -1)).unbind(1)
+    def _keys_values(self, both: Tensor, turn: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Keys and values from their product, side by side."""
+        key, value = both.unflatten(-1, (2, self.drafter.midlayer.self_attn.kv_heads, -1)).unbind(1)
         return rotate(key, *turn), value
 
     def _norm(self, norm: RMSNorm, states: Tensor) -> Tensor:

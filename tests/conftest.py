@@ -53,10 +53,9 @@ def make_sshd(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """A stand-in for a Hugging Face hub, which the environment names (`support/stand_in_hub.py`)."""
+    """A stand-in for a Hugging Face hub, which the library asks from now on (`support/stand_in_hub.py`)."""
     with load_support("stand_in_hub").Hub() as started:
-        for name, value in started.environment(tmp_path / "hf").items():
-            monkeypatch.setenv(name, value)
+        started.enter(monkeypatch, tmp_path / "hf")
         yield started
 
 

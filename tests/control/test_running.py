@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
+from eagle3_backend import hub
 from eagle3_backend.control.running import Drafter, RunningServer, Wanted, bench, check, read_prompts
 from eagle3_backend.engines.answers import Prompt
 from eagle3_backend.findings import FindingError
+from eagle3_backend.pipeline.conversations import read_records
 from eagle3_tui.cli import app
 
 DRAFTED = ("--speculative-config", json.dumps({"method": "eagle3", "model": "/d", "num_speculative_tokens": 3}))
@@ -123,14 +126,19 @@ def test_prompts_come_evenly_from_the_files_and_none_is_refused(tmp_path):
     assert refused(lambda: read_prompts([str(tmp_path / "empty.jsonl")], FEW)) == ["prompt_set_empty"]
 
 
-def test_prompts_come_from_a_data_set_by_its_name_and_the_recipe_tells_the_commit(hub, serve, monkeypatch):
-    hub.write("test.jsonl", *({"prompt": f"Question {number}: why is it so?"} for number in range(5)))
+def test_prompts_come_from_a_data_set_by_its_name_and_the_recipe_tells_the_commit(serve, monkeypatch):
     monkeypatch.setenv("MY_KEY", "secret")
     command = ["bench", "--endpoint", serve("vllm", *DRAFTED, *TOLD), "--key-env", "MY_KEY", "--json"]
-    ended = CliRunner().invoke(app, [*command, "--prompts", "hub:lab/exam"])
+    command += ["--prompts", "hub:lab/exam"]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    ended = CliRunner().invoke(app, command)
+    assert ended.exit_code == 1 and "huggingface_hub_missing" in ended.output and "eagle3-tui[hub]" in ended.output
+    rows = read_records([(str(number), {"prompt": f"Question {number}?"}) for number in range(5)], "exam")[0]
+    monkeypatch.setattr(hub, "fetch", lambda name: hub.Fetched(f"{name}@4f3c", tuple(rows), ()))
+    ended = CliRunner().invoke(app, command)
     assert ended.exit_code == 0, ended.output
     recipe = json.loads(ended.stdout)["recipe"]
-    assert (recipe["prompts"], recipe["data_sets"]) == (5, [f"hub:lab/exam@{'4f3c' * 10}"])
+    assert (recipe["prompts"], recipe["data_sets"]) == (5, ["hub:lab/exam@4f3c"])
     assert {prompt.source for prompt in read_prompts(["long_context"], FEW)[0]} == {"long_context"}
 
 

@@ -8,6 +8,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+from huggingface_hub import constants
+
 COMMIT = "4f3c" * 10
 TOKEN = "hf_secret-of-the-tests"
 
@@ -37,10 +40,19 @@ class Hub:
     def write(self, path: str, *records: object) -> None:
         self.files[path] = "".join(json.dumps(record) + "\n" for record in records).encode()
 
-    def environment(self, home: Path) -> dict[str, str]:
-        unset = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_OFFLINE", "HF_HUB_CACHE")
-        here = {"HF_ENDPOINT": self.url, "HF_HOME": str(home), "NO_PROXY": "127.0.0.1"}
-        return {**dict.fromkeys(unset, ""), **here}
+    def enter(self, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+        """Make the library that is loaded here ask this hub, without a token, and keep its downloads in ``home``."""
+        for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        resolve = self.url + "/{repo_id}/resolve/{revision}/{filename}"
+        self.set(monkeypatch, ENDPOINT=self.url, HUGGINGFACE_CO_URL_TEMPLATE=resolve, HF_HUB_OFFLINE=False)
+        self.set(monkeypatch, HF_HUB_CACHE=str(home / "hub"), HF_TOKEN_PATH=str(home / "token"))
+
+    def set(self, monkeypatch: pytest.MonkeyPatch, **values: object) -> None:
+        """What the library took from the environment when it was imported."""
+        for name, value in values.items():
+            monkeypatch.setattr(constants, name, value)
 
     def cache(self, home: Path) -> None:
         """What the library leaves behind when it has downloaded everything."""
@@ -66,14 +78,15 @@ def _handler(hub: Hub, name: str) -> type[BaseHTTPRequestHandler]:
             resolve = f"/datasets/lab/exam/resolve/{COMMIT}/"
             file = path.removeprefix(resolve)
             if name == "store":
-                self.send(200, hub.files[path[1:]])
+                self.send(200 if path[1:] in hub.files else 404, hub.files.get(path[1:], b""))
             elif hub.gated and token != f"Bearer {TOKEN}":
                 self.send(401, b'{"error": "Access to this dataset is restricted"}')
             elif path in (about, f"{about}/revision/main", f"{about}/revision/{COMMIT}"):
                 siblings = [{"rfilename": file, "size": len(content)} for file, content in hub.files.items()]
                 self.send(200, json.dumps({"id": "lab/exam", "sha": COMMIT, "siblings": siblings}).encode())
             elif path.startswith(resolve) and file in hub.stored:
-                self.send(302, b"", Location=f"{hub.store}/{file}?signature=s3cr3t")
+                linked = {"X-Linked-Size": str(len(hub.files[file])), "X-Linked-ETag": f'"{hash(hub.files[file])}"'}
+                self.send(302, b"", Location=f"{hub.store}/{file}?signature=s3cr3t", **linked)
             elif path.startswith(resolve) and file in hub.files:
                 self.send(200, hub.files[file])
             else:

@@ -72,7 +72,8 @@ async def test_a_picture_is_the_same_each_time_and_needs_nothing_from_elsewhere(
 def test_every_runtime_dependency_is_explained_with_its_pin():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     table = (REPOSITORY / "docs" / "dependencies.md").read_text(encoding="utf-8")
-    declared = {re.sub(r"([a-z-]+)(.*)", r"| \1 | `\2` |", entry) for entry in project["dependencies"]}
+    entries = [*project["dependencies"], *project["optional-dependencies"]["hub"]]
+    declared = {re.sub(r"([a-z_-]+)(.*)", r"| \1 | `\2` |", entry) for entry in entries}
     assert {row for row in declared if row in table} == declared
     assert table.count("\n| ") == len(declared) + 2
 

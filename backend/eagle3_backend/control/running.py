@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.agent import hub
+from eagle3_backend import hub
 from eagle3_backend.control.loads import Progress, Sweep, Wanted, in_silence
 from eagle3_backend.drafter import checks
 from eagle3_backend.drafter.inventory import Inventory

@@ -159,6 +159,18 @@ def unavailable(wanted: HubSet, why: str) -> Finding:
     )
 
 
+def too_large(wanted: HubSet, size: int, limit: int) -> Finding:
+    """It has more bytes than are read."""
+    return error(
+        "prompt_set_too_large",
+        f"{wanted} has {size / 1e6:.0f} MB; up to {limit / 1e6:.0f} MB are read.",
+        path=str(wanted),
+        expected=limit,
+        actual=size,
+        fix="Save the part that is needed as JSON lines, and name that file instead.",
+    )
+
+
 def unreadable(wanted: HubSet, why: str, expected: Any = None) -> Finding:
     """It is there and not in a form that can be read."""
     return error(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import shutil
@@ -10,9 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from eagle3_backend.agent import hub
+from eagle3_backend import hub
 from eagle3_backend.engines.overlap import grams
 from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.pipeline import long_context
@@ -78,16 +76,10 @@ def _read(
         return read_file(source)
     if source == long_context.NAME:
         return read_records([(row["id"], row) for row in long_context.rows()], source)
-    fetched = hub.fetch(source, context.leave_if_asked, _parquet)
+    fetched = hub.fetch(source, context.leave_if_asked)
     pinned.append(fetched.pinned)
     context.journal.note(f"{source} is {fetched.pinned}: {len(fetched.conversations)} conversations")
     return fetched.conversations, fetched.bad
-
-
-def _parquet(data: bytes) -> list[Any]:
-    from pyarrow import parquet
-
-    return list(parquet.read_table(io.BytesIO(data)).to_pylist())
 
 
 def _without_doubles(conversations: Iterable[Conversation], counts: Counter[str]) -> list[Conversation]:

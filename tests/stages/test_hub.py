@@ -1,13 +1,16 @@
-"""Data sets of a hub by name, from a stand-in on loopback: `hub` (see `support/stand_in_hub.py`)."""
+"""Data sets of a hub by name, as the real library brings them from a stand-in on loopback: `hub` (see
+`support/stand_in_hub.py`)."""
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
-from eagle3_backend.agent import hub as agent_hub
-from eagle3_backend.agent.hub import fetch
+from eagle3_backend import hub as reader
 from eagle3_backend.findings import FindingError
-from eagle3_backend.pipeline.hub_sets import choose_files, parse_name
+from eagle3_backend.hub import fetch
 
 COMMIT = "4f3c" * 10
 TOKEN = "hf_secret-of-the-tests"
@@ -32,7 +35,7 @@ def test_a_set_is_pinned_to_its_commit_and_the_pinned_name_reads_the_same(hub):
     first = fetch("hub:lab/exam:test")
     assert first.pinned == f"hub:lab/exam@{COMMIT}:test"
     assert [(row.file, *row.turns) for row in first.conversations] == [("exam-test", "One?"), ("exam-test", "Two?")]
-    assert fetch(first.pinned) == first and f"/revision/{COMMIT}?" in hub.asked[-3][1]
+    assert fetch(first.pinned) == first and f"/revision/{COMMIT}?" in hub.asked[-1][1]
 
 
 def test_a_column_may_hold_texts_lists_of_texts_or_messages(hub):
@@ -60,6 +63,10 @@ def test_the_token_goes_to_the_hub_and_not_to_the_store_that_it_redirects_to(hub
     assert turns("hub:lab/exam") == [("Hi",)]
     told = {(server, token) for server, _, token in hub.asked}
     assert told == {("hub", ""), ("hub", f"Bearer {TOKEN}"), ("store", "")}
+    hub.write("lost.jsonl", {"prompt": "Bye"})
+    hub.stored, hub.store = {"lost.jsonl"}, f"{hub.store}/nowhere"
+    finding = refused("hub:lab/exam:lost")
+    assert "answers 404" in finding.message and "s3cr3t" not in finding.message
 
 
 @pytest.mark.parametrize("offline", [True, False])
@@ -67,7 +74,7 @@ def test_without_a_way_to_the_hub_an_earlier_download_is_read_and_else_a_file_is
     hub, monkeypatch, tmp_path, offline
 ):
     hub.write("data/test.jsonl", {"prompt": "Hi"})
-    monkeypatch.setenv(*(("HF_HUB_OFFLINE", "1") if offline else ("HF_ENDPOINT", "http://127.0.0.1:1")))
+    hub.set(monkeypatch, **({"HF_HUB_OFFLINE": True} if offline else {"ENDPOINT": "http://127.0.0.1:1"}))
     finding = refused("hub:lab/exam:test")
     assert finding.code == "prompt_set_unavailable" and "name the file instead" in finding.fix
     hub.cache(tmp_path / "hf")
@@ -84,60 +91,40 @@ def test_what_is_not_there_too_large_or_no_text_is_refused(hub, monkeypatch):
     hub.files = {"a.jsonl": b"\xff"}
     assert refused("hub:lab/exam").code == "prompt_set_unreadable"
     hub.files = {"a.jsonl": b'{"prompt": "Hi"}\n' * 9}
-    monkeypatch.setattr(agent_hub, "MAX_BYTES", 100)
-    assert refused("hub:lab/exam").code in ("prompt_set_too_large", "prompt_set_unavailable")
+    monkeypatch.setattr(reader, "MAX_BYTES", 100)
+    assert refused("hub:lab/exam").code == "prompt_set_too_large"
 
 
-def test_parquet_is_read_by_who_can_and_else_refused(hub):
+def test_parquet_is_read_by_who_can_and_else_refused(hub, monkeypatch):
     hub.files["test.parquet"] = b"PAR1"
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert refused("hub:lab/exam").code == "pyarrow_missing"
-    assert fetch("hub:lab/exam", parquet=lambda data: [{"prompt": data.decode()}]).conversations[0].turns == ("PAR1",)
+
+    class ParquetFile:
+        def __init__(self, file):
+            self.rows = [{"prompt": file.read_bytes().decode()}]
+
+        def read(self):
+            return self
+
+        def to_pylist(self):
+            return self.rows
+
+    parquet = SimpleNamespace(ParquetFile=ParquetFile)
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(parquet=parquet))
+    assert turns("hub:lab/exam") == [("PAR1",)]
+    hub.files = {"damaged.parquet": b"\xff"}
+    assert refused("hub:lab/exam").code == "prompt_set_unreadable"
 
 
-def test_a_stop_ends_a_download(hub):
-    hub.write("a.jsonl", {"prompt": "Hi"})
+def test_a_stop_ends_it_before_the_next_file(hub):
+    hub.write("test/0.jsonl", {"prompt": "Hi"})
+    hub.write("test/1.jsonl", {"prompt": "Bye"})
 
     def look():
-        raise KeyboardInterrupt
+        if any("0.jsonl" in path for _, path, _ in hub.asked):
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         fetch("hub:lab/exam", look)
-
-
-FILES = [
-    "README.md", ".gitattributes", "main/test-00000-of-00001.parquet", "main/train-00000-of-00001.parquet",
-    "socratic/test-00000-of-00001.parquet", "test_extra.json", "question.json", "question.jsonl",
-    "default/dev/0000.parquet", "default/dev/0001.parquet",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("split", "files"),
-    [
-        ("main/test", ["main/test-00000-of-00001.parquet"]),
-        ("train", ["main/train-00000-of-00001.parquet"]),
-        ("question", ["question.jsonl"]),
-        ("dev", ["default/dev/0000.parquet", "default/dev/0001.parquet"]),
-        ("extra", ["test_extra.json"]),
-    ],
-)
-def test_a_split_is_told_by_the_words_of_its_files_paths(split, files):
-    assert list(choose_files(parse_name(f"hub:lab/exam:{split}"), FILES)) == files
-
-
-@pytest.mark.parametrize("name", ["hub:lab/exam", "hub:lab/exam:test", "hub:lab/exam:nothing"])
-def test_a_split_that_means_none_or_several_sets_of_files_is_refused_with_their_names(name):
-    with pytest.raises(FindingError) as problem:
-        choose_files(parse_name(name), FILES)
-    (finding,) = problem.value.findings
-    assert finding.code == "prompt_set_split_unknown" and "main/test" in finding.expected
-    assert choose_files(parse_name(finding.fix.split()[-1].rstrip(".")), FILES)
-
-
-@pytest.mark.parametrize(
-    "name", ["hub:exam", "hub:", "hub:lab/exam:a:b:c", "hub:../exam", "hub:lab/exam?x=1", "hub:lab/ex am"]
-)
-def test_a_name_of_another_form_is_refused(name):
-    with pytest.raises(FindingError) as problem:
-        parse_name(name)
-    assert problem.value.findings[0].code == "prompt_set_name_invalid"
+    assert not any("1.jsonl" in path for _, path, _ in hub.asked)

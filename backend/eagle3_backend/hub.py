@@ -39,10 +39,11 @@ def fetch(name: str, look: Callable[[], None] = lambda: None) -> Fetched:
     wanted = hub_sets.parse_name(name)
     try:
         from huggingface_hub import HfApi
-        from huggingface_hub.utils import disable_progress_bars
+        from huggingface_hub.utils import disable_progress_bars, logging
     except ImportError as problem:
         raise FindingError(_missing(wanted, "huggingface_hub", "Install eagle3-tui[hub]")) from problem
     disable_progress_bars()
+    logging.set_verbosity_error()  # its warnings tell addresses, which may be signed ones
     api = HfApi()
     commit, sizes = _look_up(api, wanted)
     files = hub_sets.choose_files(wanted, sizes)

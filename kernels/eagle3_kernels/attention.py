@@ -18,10 +18,10 @@ from eagle3_kernels import flash
 from eagle3_kernels.attention_kept import kept_attention
 from eagle3_kernels.dispatch import kernel_path
 
-KEPT_PAIRS = 1 << 24
-"""Pairs of a query and a key up to which a CPU keeps the softmax's weights, two bytes each in bf16 for every head: that
-is quicker than the flash kernel, which makes all scores twice (some 85 against 125 ms forward and backward for 512
-queries and 2048 keys, 9 heads on 3 key heads, bf16)."""
+KEPT_ROWS, KEPT_PAIRS = 1024, 1 << 24
+"""Queries, and pairs of a query and a key, up to which a CPU keeps the softmax's weights, two bytes each in bf16 for
+every head: that is quicker than the flash kernel, which makes all scores twice (some 85 against 125 ms forward and
+backward for 512 queries and 2048 keys, 9 heads on 3 key heads). With 2048 queries at once it is not and holds more."""
 
 
 def ttt_attention(
@@ -75,7 +75,7 @@ def _documents(
     """The same where each batch entry is a document."""
     if query.device.type != "cpu":
         return ttt_attention_reference(query, key, value, own_keys, own_values, window)
-    if window is None and query.shape[-2] * key.shape[-2] <= KEPT_PAIRS:
+    if window is None and query.shape[-2] <= KEPT_ROWS and query.shape[-2] * key.shape[-2] <= KEPT_PAIRS:
         return kept_attention(query, key, value, own_keys, own_values)
     return merged_attention(query, key, value, own_keys, own_values, window)
 

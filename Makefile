@@ -34,7 +34,7 @@ lint: $(VENV)/installed
 test: export OMP_NUM_THREADS := 1
 test: $(VENV)/installed $(TRAIN)/tested
 	PYTHONPATH=backend:kernels $(TRAIN)/bin/python -m pytest tests/stages tests/kernels \
-		tests/drafter/test_against_libraries.py -m "not engines" -n 2 --dist loadfile --no-loadscope-reorder
+		tests/drafter/test_against_libraries.py -m "not engines" -n 3 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest -m "not engines and not torch and not trainers" --ignore tests/stages \
 		-n 6 --dist loadfile --no-loadscope-reorder
 

@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.long
 
 KILLS = 20
-LONG = 'epochs = 80\nbatch_rows = 64\ndtype = "float32"\ncheckpoint_seconds = 5.0'
+LONG = 'epochs = 50\nbatch_rows = 64\ndtype = "float32"\ncheckpoint_seconds = 1.0'
 CHAIN = ("train", "export")
 
 

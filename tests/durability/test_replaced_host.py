@@ -14,8 +14,8 @@ import pytest
 
 pytestmark = pytest.mark.long
 
-TRAIN = 'epochs = 30\nbatch_rows = 64\ndtype = "float32"\ncheckpoint_seconds = 1.0'
-CHECKPOINTS = 4
+TRAIN = 'epochs = 16\nbatch_rows = 64\ndtype = "float32"\ncheckpoint_seconds = 0.5'
+CHECKPOINTS = 3
 
 
 @pytest.fixture

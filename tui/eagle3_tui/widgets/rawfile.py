@@ -27,21 +27,29 @@ class RawFile(Scroller):
 
     BINDINGS = bindings("list", "scroll")
 
+    _placed = 0
+    """The position that `reveal` chose last: until somebody scrolls, it follows the height."""
+
     def show(self, part: RawPart | None) -> None:
-        if part is not None and part != self.part and part.marked:
-            self.reveal(min(part.marked))
+        before: RawPart | None = self.part
         super().show(part)
+        if part is not None and part != before and part.marked:
+            self.reveal(min(part.marked), anew=before is None or before.text != part.text)
 
     def on_resize(self) -> None:
         part: RawPart | None = self.part
         if part is not None and part.marked:
-            self.reveal(min(part.marked))
+            self.reveal(min(part.marked), anew=self.top == self._placed)
 
-    def reveal(self, line: int) -> None:
-        """Bring a line into view, a third from the top, if it is not there already."""
+    def reveal(self, line: int, *, anew: bool) -> None:
+        """Bring a line into view, a third from the top, if it is not there already: in the view that there is, or
+        ``anew`` in that of the file's beginning."""
         height = max(1, self.size.height)
-        if not self.top <= line < self.top + height - 1:
-            self.top = max(0, line - height // 3)
+        top = 0 if anew else self.top
+        if not top <= line < top + height - 1:
+            top = max(0, line - height // 3)
+        self._placed = top
+        self._go(top)
 
     def title(self, width: int) -> Text:
         part: RawPart | None = self.part

@@ -136,7 +136,7 @@ def measure(
     measured = Rounds([timed.round for load in sweep.loads for timed in load.rounds], identity.depth)
     if measured.answers:
         findings += [*measured.findings(), replay_finding(measured.answers, identity.engine, identity.dtype)]
-    cut = sum(one.finish_reason == "length" and one.generated < wanted.max_new_tokens for one in measured.answers)
+    cut = sum(one.is_cut(wanted.max_new_tokens) for one in measured.answers)
     if cut:
         findings.append(_cut_short(cut, len(measured.answers), wanted, identity))
     cells = [load.row(measured.depth, identity.drafter or "", RESAMPLES, SEED) for load in sweep.loads]

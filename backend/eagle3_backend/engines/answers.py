@@ -91,6 +91,10 @@ class Answer:
         """Seconds between one arrival of a streamed answer and the next."""
         return [later[0] - earlier[0] for earlier, later in zip(self.arrivals, self.arrivals[1:])]
 
+    def is_cut(self, wanted: int) -> bool:
+        """Whether the end of the context stopped it before the ``wanted`` tokens, of which an engine says nothing."""
+        return self.finish_reason == "length" and self.generated < wanted
+
 
 @dataclass(frozen=True)
 class Refusal:

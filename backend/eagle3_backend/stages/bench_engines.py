@@ -184,7 +184,7 @@ class BenchEngines:
     def _whole(self, measured: Measured) -> Measured:
         """Without answers that the end of the context cut short, which is told: the engine says nothing of it. The
         counters have them; what the others tell stands for those then."""
-        cut = [one for one in measured.answers if _is_cut(one, self.parameters.max_new_tokens)]
+        cut = [one for one in measured.answers if one.is_cut(self.parameters.max_new_tokens)]
         if not cut:
             return measured
         self.context.report(_beyond_context(measured.name, len(cut), len(measured.answers), self.parameters))
@@ -205,10 +205,6 @@ def _take(answer: Answer | Refusal, answers: dict[Prompt, Answer], refusals: lis
         refusals.append(answer)
     else:
         answers[answer.prompt] = answer
-
-
-def _is_cut(answer: Answer, wanted: int) -> bool:
-    return answer.finish_reason == "length" and answer.generated < wanted
 
 
 def _refused(refusals: Sequence[Refusal], asked: int, context: int) -> Finding:

@@ -12,6 +12,7 @@ from rich.text import Text
 from eagle3_backend.control.snapshot import StageView
 from eagle3_backend.findings import Finding, Severity, shown
 from eagle3_backend.states import RunState
+from eagle3_tui.benchfigures import SETS
 from eagle3_tui.text import clean, clock_span, count, number, shorten, size, span, visible
 from eagle3_tui.theme import Look, Piece
 
@@ -39,10 +40,9 @@ def result_words(view: StageView) -> tuple[str, str]:
     """
     lengths = view.summary.get("acceptance_length")
     if view.name == "bench" and isinstance(lengths, Mapping):
-        sets = {"in_domain": "in domain", "published": "published", "long_context": "long context"}
-        found = {name: lengths[name] for name in sets if isinstance(lengths.get(name), Mapping)}
+        found = {name: lengths[name] for name in SETS if isinstance(lengths.get(name), Mapping)}
         short = "/".join(_value("", part.get("mean")) for name, part in found.items() if name != "long_context")
-        told = [f"{_value('', part.get('mean'))} {sets[name]}" for name, part in found.items()]
+        told = [f"{_value('', part.get('mean'))} {SETS[name]}" for name, part in found.items()]
         speed = view.summary.get("speedup_c1")
         told += [f"speed x{_value('', speed.get('mean'))}"] if isinstance(speed, Mapping) else []
         return f"acc {short}", "acceptance length " + ", ".join(told)

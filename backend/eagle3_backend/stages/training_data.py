@@ -12,7 +12,8 @@ from eagle3_backend.stages.store import open_store
 from eagle3_backend.stages.training_rows import Conversation, conversation, grouped, order_of
 
 EVALUATION_ROWS = 2048
-"""Held-out rows that are measured after each epoch, at most."""
+"""Held-out rows that are measured after each epoch: whole batches until so many are reached. The stage `evaluate`
+measures all of them, so the two differ for one drafter."""
 
 
 @dataclass(frozen=True)

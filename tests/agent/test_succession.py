@@ -20,6 +20,26 @@ SERVING = """
 """
 
 
+READY = """
+    say("state", state="ready")
+"""
+
+ENDPOINT = (
+    """
+    if (here.parents[3] / "broken").exists(): sys.exit(1)
+    key = os.environ.get("EAGLE3_ENDPOINT_KEY", "first")
+    (here / "endpoint.json").write_text(json.dumps({"port": 41873, "api_key": key}))
+"""
+    + READY
+    + SERVING
+)
+
+FAILING = """
+    say("finding", code="engine_failed", severity="error", message="No room for the cache.")
+    sys.exit(1)
+"""
+
+
 @pytest.fixture
 def old(gateway, stages, until):
     """A service at work."""
@@ -31,6 +51,10 @@ def old(gateway, stages, until):
 
 def serves(stages, spec):
     return (stages.directory(spec) / "serving").exists()
+
+
+def serves_again(stages, spec):
+    return (stages.directory(spec, 2) / "serving").exists()
 
 
 def instead(stages, old, name="new", code=SERVING, **fields):
@@ -107,6 +131,50 @@ def test_a_successor_that_cannot_be_leaves_the_old_one_at_work(gateway, stages, 
     assert problem.value.code == code
     assert gateway.run(old["run"])["state"] == "running"
     assert not (stages.directory(old) / "cancel").exists()
+
+
+def test_a_successor_that_never_serves_gives_the_place_back_and_it_is_told(gateway, stages, until):
+    old = stages.spec("old", ENDPOINT)
+    gateway.start(old)
+    until(lambda: serves(stages, old))
+    new = instead(stages, old, code=FAILING)
+    gateway.start(new)
+    failed = gateway.wait_for(new["run"], "failed")
+    assert codes(failed) == ["swap_undone", "engine_failed"]
+    assert failed["remark"].startswith("engine_failed: No room for the cache.; swap_undone: ")
+    assert f"attempt 2 of {old['run']}" in failed["remark"]
+    until(lambda: serves_again(stages, old))
+    endpoint, spec = (
+        json.loads((stages.directory(old, 2) / name).read_text()) for name in ("endpoint.json", "spec.json")
+    )
+    assert endpoint["api_key"] == "first"
+    reason = "engine_failed: No room for the cache."
+    assert spec["after"] == {"run": new["run"], "attempt": 1, "port": 41873, "failed": reason}
+    assert "first" not in json.dumps(spec)
+    assert gateway.run(old["run"])["state"] == "running"
+
+
+def test_an_endpoint_that_is_brought_back_and_fails_brings_nobody_back(gateway, stages, until):
+    old = stages.spec("old", ENDPOINT)
+    gateway.start(old)
+    until(lambda: serves(stages, old))
+    (stages.workspace / "broken").touch()
+    new = instead(stages, old, code=ENDPOINT)
+    gateway.start(new)
+    until(lambda: gateway.run(old["run"])["attempt"] == 2)
+    again = gateway.wait_for(old["run"], "failed")
+    assert codes(again) == [] and again["remark"] == "exit 1"
+    assert gateway.run(new["run"])["attempt"] == 1
+
+
+def test_a_successor_that_has_served_and_fails_later_keeps_the_place(gateway, stages, until):
+    old = stages.spec("old", ENDPOINT)
+    gateway.start(old)
+    until(lambda: serves(stages, old))
+    new = instead(stages, old, code=READY + FAILING)
+    gateway.start(new)
+    assert codes(gateway.wait_for(new["run"], "failed")) == ["engine_failed"]
+    assert gateway.run(old["run"])["attempt"] == 1
 
 
 def test_the_old_one_serves_on_when_what_the_successor_stands_on_fails(gateway, stages, old):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from eagle3_backend.engines import startup
+from eagle3_backend.engines.plan import KEY_VARIABLE
 from eagle3_backend.pipeline import long_context
 from eagle3_backend.pipeline.artifacts import read_manifest
 
@@ -344,12 +345,13 @@ def test_a_drafter_that_the_engine_would_read_wrong_is_refused_before_it_starts(
 
 
 def test_serve_gives_its_endpoint_to_the_owner_alone_and_takes_it_back(campaign: Any) -> None:
-    serve = campaign.start("serve")
+    serve = campaign.start("serve", outside={KEY_VARIABLE: "kept"})
     endpoint = serve.directory / "endpoint.json"
     serve.wait_for(endpoint.exists)
     assert stat.S_IMODE(endpoint.stat().st_mode) == 0o600
     found = json.loads(endpoint.read_text())
     assert found["served_model"] == "target" and found["depth"] == 3 and found["layout"] == "flat"
+    assert found["api_key"] == "kept"
     with socket.create_connection(("127.0.0.1", found["port"]), timeout=5):
         pass
     serve.process.send_signal(signal.SIGTERM)

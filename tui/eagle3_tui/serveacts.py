@@ -88,7 +88,7 @@ def swap(panel: Panel, run: str, setting: str) -> None:
     words = (
         f"{clean(setting, 200)}: the host ends the endpoint and starts the other one in its place; nothing serves for "
         "about as long as an engine takes to start. What stands against the new one is looked for before anything is "
-        "stopped, and the panel may be closed then."
+        "stopped; if it still fails before it serves, the host starts the old one again. The panel may be closed then."
     )
     panel.push_screen(ConfirmDialog("Swap the endpoint", words, "swap"), go_on)
 

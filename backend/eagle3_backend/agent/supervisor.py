@@ -104,8 +104,8 @@ class Supervisor:
         by = (read_json(self.directory / "claim") or {}).get("by")
         # Whatever is started to end it is no part of this attempt.
         become_subreaper(False)
-        predecessor.ask_to_end(f"{by}, for {self.spec['run']}")
-        self._say(lambda: self.journal.note(f"Takes the place of {predecessor.run}, which was asked to end."))
+        told = predecessor.ask_to_end(f"{by}, for {self.spec['run']}")
+        self._say(lambda: self.journal.note(told))
 
     def _take_over(self, predecessor: Predecessor) -> bool:
         """Start the stage once the old attempt has left; False when this one was asked to leave before, or cannot."""
@@ -282,10 +282,15 @@ class Supervisor:
         return None
 
     def _finish(self, state: RunState, reason: str, findings: List[Finding], status: ending.Status) -> None:
+        of_stage = ending.stage_findings(self.directory / "journal.jsonl") if state is RunState.FAILED else []
+        cause = _first_error([*of_stage, *(finding.to_json() for finding in findings)])
+        reason = _first_error(of_stage) or reason
+        if state is RunState.FAILED and (back := self._bring_back(cause or reason)):
+            self.findings += back
+            reason = f"{reason}; {_first_error([back[-1].to_json()])}"
         for finding in [*findings, *self.findings]:
             self._say(lambda finding=finding: self.journal.finding(finding))
         self._say(lambda: self.journal.state(state.value, reason=reason, code=status.code))
-        of_stage = ending.stage_findings(self.directory / "journal.jsonl") if state is RunState.FAILED else []
         ending.write_exit(
             self.directory,
             {
@@ -293,7 +298,7 @@ class Supervisor:
                 "signal": ending.signal_name(status.signal) if status.signal is not None else None,
                 "state": state.value,
                 "stopped_by": (status.asked or {}).get("by") if state is RunState.STOPPED else None,
-                "reason": _first_error(of_stage) or reason,
+                "reason": reason,
                 "max_rss": status.max_rss,
                 "started": self._started,
                 "ended": time.time(),
@@ -301,6 +306,16 @@ class Supervisor:
                 "findings": [finding.to_json() for finding in [*findings, *self.findings]] + of_stage,
             },
         )
+
+    def _bring_back(self, reason: str) -> List[Finding]:
+        """Have the attempt whose place this one took serve again, unless this one served, or was asked to leave."""
+        if self._predecessor is None or self._asked is not None or (self.directory / "cancel").exists():
+            return []
+        become_subreaper(False)
+        try:
+            return self._predecessor.bring_back(self.directory, self.spec, reason, self._secrets)
+        except OSError as problem:
+            return [_of_system(problem, self.directory)]
 
     @staticmethod
     def _say(write: Any) -> None:

@@ -15,6 +15,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 SERVED_NAME = "target"
 """The model name that requests use, with and without a drafter."""
+KEY_VARIABLE = "EAGLE3_ENDPOINT_KEY"
+"""Of a stage's environment: the API key for its server, where one that is there already has to be kept."""
 
 Plan = Mapping[str, Any]
 

@@ -55,14 +55,23 @@ class EngineProcess:
 
     ``plan`` is a launch plan (`engines.plan`), ``model`` the target's directory. Entering raises FindingError with
     the first cause when the server fails, or took something else than the plan says (unless that is accepted), and
-    `Stopped` when the stage is asked to leave meanwhile. ``port`` is the one to listen on if nobody else does.
+    `Stopped` when the stage is asked to leave meanwhile. ``port`` is the one to listen on if nobody else does,
+    ``api_key`` the one to ask for, else a new one.
     """
 
-    def __init__(self, plan: Mapping[str, Any], *, model: str, context: StageContext, port: int | None = None) -> None:
+    def __init__(
+        self,
+        plan: Mapping[str, Any],
+        *,
+        model: str,
+        context: StageContext,
+        port: int | None = None,
+        api_key: str = "",
+    ) -> None:
         self._plan = plan
         self._model = model
         self._context = context
-        self.api_key = secrets.token_urlsafe(24)
+        self.api_key = api_key or secrets.token_urlsafe(24)
         self.port = 0
         self._wanted_port = port
         self.start_seconds = 0.0

@@ -15,7 +15,7 @@ from typing import Any
 
 from eagle3_backend.agent.workspace import read_json
 from eagle3_backend.engines.metrics import Drafting, Scrape, drafting, verify_steps, window
-from eagle3_backend.engines.plan import SERVED_NAME
+from eagle3_backend.engines.plan import KEY_VARIABLE, SERVED_NAME
 from eagle3_backend.engines.startup import Moments, startup
 from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.stages.bench_client import Client
@@ -36,8 +36,8 @@ def run(context: StageContext) -> None:
     parameters = context.parameters
     plan = drafted_engine(context)
     facts = json.loads((context.inputs["target"] / "facts.json").read_text(encoding="utf-8"))
-    port = _inherited_port(context, plan["engine"])
-    with EngineProcess(plan, model=facts["model"], context=context, port=port) as engine:
+    port, key = _inherited_port(context, plan["engine"]), os.environ.pop(KEY_VARIABLE, "")
+    with EngineProcess(plan, model=facts["model"], context=context, port=port, api_key=key) as engine:
         client = Client(engine.port, engine.api_key, plan["engine"])
         before = client.scrape()
         _require_drafts(before)

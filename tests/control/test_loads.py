@@ -23,7 +23,7 @@ from eagle3_tui.cli import app
 DRAFTED = ("--speculative-config", json.dumps({"method": "eagle3", "model": "/d", "num_speculative_tokens": 3}))
 TOLD = ("--per-request-spec-decode-metrics", "detailed")
 SGLANG = ("--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "3")
-PROMPTS = [Prompt(str(number), "file", f"Question {number}: why is it so?") for number in range(12)]
+PROMPTS = [Prompt(str(number), f"file {number % 3}", f"Question {number}: why is it so?") for number in range(12)]
 BOTH = Wanted(12, 24, (1, 4))
 WAITING = ("first_token_ms", "gap_ms", "token_ms")
 
@@ -48,6 +48,8 @@ def test_each_load_tells_speed_waiting_times_and_acceptance(serve, engine, flags
         assert all(row[name] is not None for name in WAITING)
         told = row["acceptance_length"]
         assert (told["steps"], told["over"]) == (12 * 12, "12 answers")
+        by_source = {name: (one["prompts"], one["steps"]) for name, one in told["by_source"].items()}
+        assert by_source == {f"file {number}": (4, 4 * 12) for number in range(3)}
         for share, (low, high) in zip(told["by_position"], told["by_position_intervals"], strict=True):
             assert low <= share <= high and low < high
     first, second = (row["acceptance_length"] for row in answer["cells"])

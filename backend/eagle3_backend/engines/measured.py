@@ -113,16 +113,16 @@ def acceptance(measured: Measured, resamples: int, seed: int) -> Dict[str, Any]:
         "mean": round(counted.length or 1.0, 4),
         "steps": int(counted.drafts),
         "by_position": [round(rate, 4) for rate in counted.position_rates],
-        "by_source": by_source(measured, resamples, seed),
+        "by_source": by_source(measured.answers, resamples, seed),
         "looping_answers": round(measured.looping, 4),
         "overlap_13gram": {name: found.to_json() for name, found in measured.overlaps.items()},
     }
 
 
-def by_source(measured: Measured, resamples: int, seed: int) -> Dict[str, Dict[str, Any]]:
-    """The acceptance length of each kind of prompts in the set (chat, code, maths, ...), from what the answers tell."""
+def by_source(answers: Sequence[Answer], resamples: int, seed: int) -> Dict[str, Dict[str, Any]]:
+    """The acceptance length of each kind of prompts (chat, code, maths, ...), from what the answers tell."""
     found: Dict[str, List[Tuple[int, int]]] = {}
-    for answer in measured.answers:
+    for answer in answers:
         if answer.steps.count:
             found.setdefault(answer.prompt.source, []).append((answer.steps.accepted, answer.steps.count))
     return {

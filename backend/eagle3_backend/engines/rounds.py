@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from eagle3_backend.engines.acceptance import judge
 from eagle3_backend.engines.answers import Answer, counted_of
-from eagle3_backend.engines.measured import LOOP_SHARE, LOOPS_TOLERATED
+from eagle3_backend.engines.measured import LOOP_SHARE, LOOPS_TOLERATED, by_source
 from eagle3_backend.engines.metrics import Drafting, Scrape, added, window
 from eagle3_backend.engines.statistics import acceptance_interval, repeated_share, share_interval
 from eagle3_backend.findings import Finding, error, info, warning
@@ -88,7 +88,7 @@ class Rounds:
         return range(1, 1 + len(self.counted.by_position))
 
     def figures(self, resamples: int, seed: int) -> Optional[Dict[str, Any]]:
-        """The acceptance with its interval, None where nothing was drafted."""
+        """The acceptance with its interval, None where nothing was drafted; by source where answers tell it."""
         if not self.counted.drafts:
             return None
         interval = acceptance_interval(self.rows, resamples, seed).to_json()
@@ -104,6 +104,7 @@ class Rounds:
                 [share_interval(rows, resamples, seed).to_json()[edge] for edge in ("low", "high")]
                 for rows in self.rows_by_position
             ],
+            "by_source": by_source(self.answers, resamples, seed),
             "source": "answers" if self.told.drafts else "counters" if self.counted.exact else "gauges, estimated",
         }
 

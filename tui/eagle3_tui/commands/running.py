@@ -235,6 +235,21 @@ def _acceptance_lines(row: dict[str, Any]) -> list[str]:
         f"  length       {figures['mean']:.3f}  ({figures['low']:.3f} to {figures['high']:.3f} over "
         f"{figures['over']}, {figures['steps']} verify steps, depth {figures['depth']})",
         f"  by position  {places or 'not told by this engine'}",
+        *_source_lines(figures.get("by_source") or {}),
+    ]
+
+
+def _source_lines(sources: dict[str, Any]) -> list[str]:
+    """The acceptance of each prompt set, where there are several."""
+    if len(sources) < 2:
+        return []
+    width = max(11, *map(len, sources))
+    return [
+        clean(
+            f"  {name:<{width}}  {told['mean']:.3f}  ({told['low']:.3f} to {told['high']:.3f} over {told['prompts']} "
+            f"answers, {told['steps']} verify steps)"
+        )
+        for name, told in sources.items()
     ]
 
 

@@ -17,6 +17,7 @@ from eagle3_backend.engines.answers import Prompt
 from eagle3_backend.engines.metrics import Scrape
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.serving import running_server
+from eagle3_tui import benchfile
 from eagle3_tui.benchfigures import Bench, figures, not_comparable
 from eagle3_tui.cli import app
 
@@ -207,7 +208,12 @@ def test_the_command_gives_a_table_a_report_and_what_the_results_compare(serve, 
     assert ended.stdout.count("by position") == 2 and ended.stdout.count("served, depth 3") == 2
     report = CliRunner().invoke(app, ["bench", *flags, "--markdown"]).stdout
     assert "## Acceptance at each load" in report and "| 4 | served, depth 3 |" in report
-    answer = json.loads(CliRunner().invoke(app, ["bench", *flags, "--json"]).stdout)
+    told = tmp_path / "told.json"
+    told.write_text(CliRunner().invoke(app, ["bench", *flags, "--json"]).stdout)
+    answer = json.loads(told.read_text())
+    opened = benchfile.read(str(told))
+    assert opened.summary == answer and opened.title == f"told.json, {flags[1]}, vllm stand-in"
     rows = {figure.name: figure.values for figure in figures([Bench("a", answer), Bench("b", answer)])}
     assert rows["length, depth 3, published"][0].startswith(f"{answer['acceptance']['mean']:.2f} (")
+    assert rows["  accepted by position"][0].count(" to ") == 3
     assert not_comparable([Bench("a", answer), Bench("b", {"recipe": {"temperature": 1.0}})]) == ["temperature"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 from rich.cells import cell_len
 
 from eagle3_backend.control.commands import DryRun, Endpoint, Open, Results, Start, Stop, WriteProfile
-from eagle3_backend.findings import FindingError, error
+from eagle3_backend.findings import FindingError, error, warning
 from eagle3_backend.states import LinkState, RunState
+from eagle3_tui.commandline import run_line
 from eagle3_tui.mock import MockSource
 from eagle3_tui.screens.dashboard import Dashboard
 
@@ -242,6 +244,63 @@ async def test_speeds_stand_by_load_with_what_follows_from_them_and_are_saved_as
         assert "mine, depth 3" in files["bench.svg"] and "## Recipe" in files["bench.md"]
         await panel.press("]")
         assert "recommended depth" in panel.text()
+
+
+def served(load: int, rate: float) -> dict:
+    """A row of what `bench --endpoint --json` writes."""
+    length = {"mean": 2.05, "low": 1.91, "high": 2.2, "over": "40 answers", "steps": 611, "depth": 4,
+              "by_position": [0.61, 0.44], "by_position_intervals": [[0.55, 0.67], [0.38, 0.5]]}  # fmt: skip
+    return {"way": "served", "depth": 4, "concurrency": load, "in_flight": 0.97 * load, "tokens_per_second": rate,
+            "acceptance_length": length}  # fmt: skip
+
+
+def served_bench(path: Path, **values: object) -> Path:
+    """A file with the result of a bench of a running server."""
+    cells = [served(1, 201.0), served(8, 950.0)]
+    recipe = {"engine": "sglang", "model": "q", "depth": 4, "max_new_tokens": 64}
+    length = {"published": cells[0]["acceptance_length"]}
+    answer = {"endpoint": "http://box:30000", "engine": {"name": "sglang", "version": "0.5.23"}, "cells": cells}
+    path.write_text(json.dumps({**answer, "acceptance_length": length, "recipe": recipe, "findings": [], **values}))
+    return path
+
+
+async def test_the_bench_of_a_running_server_stands_beside_those_of_the_campaign(show, tmp_path) -> None:
+    traffic = warning("endpoint_other_traffic", "Others were served.", path="endpoint").to_json()
+    file = served_bench(tmp_path / "box.json", findings=[traffic])
+    async with show("done", (120, 40)) as panel:
+        await panel.press("B", "f")
+        panel.app.screen.query_one("Input").value = str(file)
+        await panel.press("enter")
+        await panel.until(lambda: "B  box.json, http://box:30000, sglang 0.5.23" in panel.text())
+        assert "! B  endpoint_other_traffic" in panel.text() and "51c0d2e4" in panel.text()
+        assert "0.61 (0.55 to 0.67) 0.44 (0.38 to 0.50)" in panel.text()
+        await panel.press("]")
+        told = panel.lines()
+        rows = [line for line in told if "served, depth 4" in line or "mine, depth 3" in line]
+        assert [line.split("load")[0].split()[1] for line in rows] == ["A", "B", "A", "B"] and "201" in rows[1]
+        await panel.press("[")
+        assert "B  9b1f6a20" in panel.text()
+        await panel.press("escape", "B")
+        await panel.settle()
+        await panel.press("[")
+        assert "B  box.json" in panel.text(), "it stays known while the panel is open"
+
+
+async def test_a_file_without_a_bench_is_refused_and_without_a_campaigns_bench_a_file_stands_alone(
+    show, tmp_path
+) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"findings": []}')
+    async with show("train", (80, 24)) as panel:
+        await panel.press("B")
+        await panel.settle()
+        panel.app.screen.open_bench(str(bad))
+        await panel.until(lambda: "bench_file_invalid" in panel.text())
+        await panel.press("escape")
+        await run_line(panel.app, f"open-bench {served_bench(tmp_path / 'box.json')}")
+        await panel.until(lambda: "box.json, http://box:30000" in panel.text())
+        await panel.press("[")
+        assert "there is no other bench" in panel.app.message[0]
 
 
 async def test_without_a_bench_it_is_said_how_to_get_one(show) -> None:

@@ -20,6 +20,7 @@ from eagle3_backend.control.snapshot import Snapshot, Started
 from eagle3_backend.findings import FindingError
 from eagle3_backend.states import LinkState
 from eagle3_tui import rules
+from eagle3_tui.benchfigures import Bench
 from eagle3_tui.bindings import bindings
 from eagle3_tui.calling import Calls
 from eagle3_tui.configuration import Configuration
@@ -102,6 +103,8 @@ class Panel(Leaving, inherit_bindings=False):
         self.seen_events = 0.0
         """Wall time of the newest event that the operator has looked at."""
         self.message: tuple[str, str] = ("", "text")
+        self.bench_files: dict[str, Bench] = {}
+        """Benches that were opened from files, by path, to be compared."""
         self._open = Open(profile, settings)
         self._given = len(settings)
         self._autostart = autostart

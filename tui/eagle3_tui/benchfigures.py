@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from eagle3_tui.text import UNKNOWN, clean, number
@@ -129,10 +130,8 @@ def _rows(bench: Bench) -> Iterator[tuple[str, _Cell]]:
     yield from _lengths(summary)
     if bench.diagnosis is not None:
         yield from _diagnosis(bench.diagnosis)
-    engine = _map(summary.get("engine"))
-    if engine:
-        told = f"{clean(engine.get('name'), 40)} {clean(engine.get('version'), 40)}"
-        yield "5 engine", ("recipe: engine", told, RECIPE, "text")
+    if engine := engine_of(summary):
+        yield "5 engine", ("recipe: engine", engine, RECIPE, "text")
     for name, value in _map(summary.get("recipe")).items():
         yield (
             f"5 {clean(name, 60)}",
@@ -148,7 +147,8 @@ def _lengths(summary: Mapping[str, Any]) -> Iterator[tuple[str, _Cell]]:
     }
     measured = _map(summary.get("recipe")).get("depth")
     for place, (name, part) in enumerate(_map(summary.get("acceptance_length")).items()):
-        told, order = clean(SETS.get(name, name), 40), f"1{place}"
+        # By set, so that the same one of two benches stands on one line.
+        told, order = clean(SETS.get(name, name), 40), f"1{[*SETS].index(name) if name in SETS else len(SETS) + place}"
         for depth in sorted({*depths, *([measured] if _is_depth(measured) else [])} - {0}):
             row = _map(depths.get(depth))
             length = number_of(_map(row.get("acceptance_length")).get(name)) + " estimated"
@@ -159,10 +159,8 @@ def _lengths(summary: Mapping[str, Any]) -> Iterator[tuple[str, _Cell]]:
                 value = f"x{speed} estimated"
                 yield f"{order}4{depth:03d} {told}", (f"  speed-up, depth {depth}", value, SPEED_AT, "dim")
         part = _map(part)
-        shares = part.get("by_position")
-        if isinstance(shares, list | tuple):
-            by_position = " ".join(number_of(share) for share in shares[:16])
-            yield f"{order}1 {told}", ("  accepted by position", by_position or UNKNOWN, POSITIONS, "text")
+        if isinstance(part.get("by_position"), list):
+            yield f"{order}1 {told}", ("  accepted by position", by_position(part) or UNKNOWN, POSITIONS, "text")
         sources = _map(part.get("by_source"))
         for source, figure in sources.items() if len(sources) > 1 else ():
             source = clean(source, 40)
@@ -206,6 +204,24 @@ def interval(value: Any, before: str = "") -> str:
     words = before + number_of(told["mean"])
     low, high = told.get("low"), told.get("high")
     return words if low is None or high is None else f"{words} ({number_of(low)} to {number_of(high)})"
+
+
+def by_position(length: Mapping[str, Any]) -> str:
+    """The share that is accepted at each position, with its interval where there is one."""
+    shares = [number_of(share) for share in _list(length.get("by_position"))[:16]]
+    told = [_edges(each) for each in _list(length.get("by_position_intervals"))[: len(shares)]]
+    return " ".join(share + words for share, words in zip_longest(shares, told, fillvalue=""))
+
+
+def _edges(value: Any) -> str:
+    edges = [number_of(each) for each in _list(value)]
+    return f" ({edges[0]} to {edges[1]})" if len(edges) == 2 else ""
+
+
+def engine_of(summary: Mapping[str, Any]) -> str:
+    """The engine and its version; empty where it is not told."""
+    engine = _map(summary.get("engine"))
+    return f"{clean(engine.get('name'), 40)} {clean(engine.get('version'), 40)}" if engine else ""
 
 
 def number_of(value: Any) -> str:

@@ -20,6 +20,9 @@ ALIASES = {"run": "start", "q": "quit", "diff": "compare", "charts": "zoom"}
 GOES_TO = {"host": "go_to_host", "campaign": "go_to_campaign"}
 """Ids that take a name instead of a stage, and what of the panel goes there."""
 
+OPENS = {"open_bench": "open_bench"}
+"""Ids that take a path, and what of the screen opens it."""
+
 HIDDEN = frozenset({"command", "palette", "back", "interrupt", "leave_line"})
 
 
@@ -57,6 +60,9 @@ async def run_line(panel: Panel, text: str) -> None:
         return
     if len(words) > 1 and name in GOES_TO:
         getattr(panel, GOES_TO[name])(" ".join(words[1:]))
+        return
+    if len(words) > 1 and name in OPENS:
+        getattr(panel.screen, OPENS[name])(text.strip().lstrip(":").partition(" ")[2].strip())
         return
     if len(words) > 1 and not _choose_stage(panel, words[1]):
         panel.notice(f"there is no stage '{clean(words[1], 40)}' here", "warn")

@@ -123,6 +123,8 @@ KEYS: tuple[Key, ...] = (
     Key("only_changed", ("equals_sign",), "config", "Profile", "changed", "only what is no default, or all", "", 5),
     Key("other_bench", ("left_square_bracket",), "results", "Results", "other", "another bench beside it", "", 4),
     Key("by_load", ("right_square_bracket",), "results", "Results", "speeds", "speeds by load, or all figures", "", 3),
+    Key("open_bench", ("f",), "results", "Results", "file", "a bench from a file beside it, as bench --json writes it",
+        "", 5),
     Key("compare", ("d",), "all", "View", "diff", "put two drafters, profiles or runs side by side", "", 10),
     Key("only_changes", ("equals_sign",), "diff", "Diff", "all", "only what differs, or all rows", "", 3),
     Key("next_change", ("n",), "diff", "Diff", "next", "next difference", "", 4),

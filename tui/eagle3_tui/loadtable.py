@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
-from eagle3_tui.benchfigures import SETS, figures_of_control, interval, number_of
+from eagle3_tui.benchfigures import SETS, by_position, figures_of_control, interval, number_of
 from eagle3_tui.chartdata import Drawn
 from eagle3_tui.drawing import bar
 from eagle3_tui.text import UNKNOWN, clean
@@ -35,9 +34,10 @@ BAR_CELLS = 12
 
 @dataclass(frozen=True)
 class LoadRow:
-    """One way at one load; ``cells`` are the words under `HEADS`, ``more`` what has no column."""
+    """One way with ``load`` requests in flight; ``cells`` are the words under `HEADS`, ``more`` what has no column."""
 
     key: str
+    load: float | None
     cells: tuple[str, ...]
     more: tuple[tuple[str, str], ...]
     speed: float | None
@@ -80,24 +80,14 @@ def _row(place: int, entry: Mapping[str, Any]) -> LoadRow:
         more.append(("verify steps", number_of(length.get("steps"))))
         shares = length.get("by_position")
         if isinstance(shares, list):
-            more.append(("accepted by position", _by_position(length)))
+            more.append(("accepted by position", by_position(length)))
         more.append(("rounds left out: other traffic", number_of(entry.get("rounds_left_out"))))
         if entry.get("directory"):
             more.append(("directory", clean(entry["directory"], 300)))
     rate = _number(entry.get("tokens_per_second"))
-    return LoadRow(f"{place} {way}", cells, tuple(more), 1.0 if alone else mean, rate, role)
-
-
-def _by_position(length: Mapping[str, Any]) -> str:
-    """Each share, with its interval where there is one."""
-    shares = [number_of(share) for share in _list(length.get("by_position"))[:16]]
-    told = [_edges(each) for each in _list(length.get("by_position_intervals"))[: len(shares)]]
-    return " ".join(share + words for share, words in zip_longest(shares, told, fillvalue=""))
-
-
-def _edges(value: Any) -> str:
-    edges = [number_of(each) for each in _list(value)]
-    return f" ({edges[0]} to {edges[1]})" if len(edges) == 2 else ""
+    return LoadRow(
+        f"{place} {way}", _number(entry.get("concurrency")), cells, tuple(more), 1.0 if alone else mean, rate, role
+    )
 
 
 def verdicts(summary: Mapping[str, Any]) -> list[str]:
@@ -131,14 +121,15 @@ def verdicts(summary: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def bars(rows: Sequence[LoadRow], full: str = "#", empty: str = ".") -> list[str]:
-    """A bar of each row's speed-up, all on one scale; of its tokens a second, where nothing was measured beside."""
-    values = [row.speed for row in rows] if _beside_none(rows) else [row.rate for row in rows]
+def bars(rows: Sequence[LoadRow], full: str = "#", empty: str = ".", *, by_rate: bool = False) -> list[str]:
+    """A bar of each row's speed-up, all on one scale; of its tokens a second, where nothing was measured beside, or
+    ``by_rate``."""
+    values = [row.speed for row in rows] if beside_none(rows) and not by_rate else [row.rate for row in rows]
     most = max((value for value in values if value is not None), default=1.0) or 1.0
     return [bar(value / most if value is not None else None, BAR_CELLS, full, empty) for value in values]
 
 
-def _beside_none(rows: Sequence[LoadRow]) -> bool:
+def beside_none(rows: Sequence[LoadRow]) -> bool:
     """Whether the rows are of a bench with the target alone beside; a running server has no such half."""
     return any(row.speed is not None for row in rows)
 
@@ -203,7 +194,7 @@ def _accepted(summary: Mapping[str, Any], rows: Sequence[LoadRow]) -> list[str]:
     lines = []
     for row, entry in zip(rows, map(_map, _list(summary.get("cells"))), strict=True):
         length = _map(entry.get("acceptance_length"))
-        told = (interval(length), number_of(length.get("steps")), _by_position(length))
+        told = (interval(length), number_of(length.get("steps")), by_position(length))
         lines += [(number_of(entry.get("concurrency")), row.cells[1], *told)] if length else []
     heads = ("load", "drafting", "length", "verify steps", "accepted by position")
     return ["## Acceptance at each load", _table(heads, lines)] if lines else []
@@ -211,7 +202,7 @@ def _accepted(summary: Mapping[str, Any], rows: Sequence[LoadRow]) -> list[str]:
 
 def _columns(rows: Sequence[LoadRow], table: Sequence[Sequence[str]]) -> list[Sequence[str]]:
     """The table without the speed-up, where there is none."""
-    if _beside_none(rows):
+    if beside_none(rows):
         return list(table)
     at = HEADS.index("speed-up")
     return [(*line[:at], *line[at + 1 :]) for line in table]

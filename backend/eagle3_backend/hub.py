@@ -24,7 +24,8 @@ TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class Fetched:
-    """A data set as it was read: its name ``pinned`` to the commit, what is in it, and what is wrong with records."""
+    """A prompt set as it was read: for one of a hub its name ``pinned`` to the commit (else empty), what is in it, and
+    what is wrong with records."""
 
     pinned: str
     conversations: tuple[Conversation, ...]

@@ -134,7 +134,7 @@ def test_prompts_come_from_a_data_set_by_its_name_and_the_recipe_tells_the_commi
     ended = CliRunner().invoke(app, command)
     assert ended.exit_code == 1 and "huggingface_hub_missing" in ended.output and "eagle3-tui[hub]" in ended.output
     rows = read_records([(str(number), {"prompt": f"Question {number}?"}) for number in range(5)], "exam")[0]
-    monkeypatch.setattr(hub, "fetch", lambda name: hub.Fetched(f"{name}@4f3c", tuple(rows), ()))
+    monkeypatch.setattr(hub, "fetch", lambda name, look: hub.Fetched(f"{name}@4f3c", tuple(rows), ()))
     ended = CliRunner().invoke(app, command)
     assert ended.exit_code == 0, ended.output
     recipe = json.loads(ended.stdout)["recipe"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from eagle3_backend.engines.answers import Answer, Prompt, Refusal, ask_all
+from eagle3_backend.engines.answers import Answer, Prompt, Refusal, ask_all, refused
 from eagle3_backend.engines.cells import SERVED, Way, row_of_way
 from eagle3_backend.engines.metrics import Scrape, increase
 from eagle3_backend.engines.timing import Timed, timed_round
@@ -27,6 +27,8 @@ LOOK, LOOKS, BETWEEN = 60.0, 3, 15.0
 server is away. One that ends while requests are under way may leave their streams open."""
 TRIES = 5
 """How often a round is asked at most, before a server that keeps failing in the middle of it is given up."""
+
+REFUSED = "Leave out prompts that are longer than its context."
 
 Progress = Callable[[int, int, int], None]
 """Is told the requests in flight, and how many of how many prompts were asked with so many."""
@@ -72,12 +74,14 @@ class Sweep:
     def __init__(self, server: RunningServer, prompts: Sequence[Prompt], wanted: Wanted, progress: Progress) -> None:
         self._server = server
         self._prompts = list(prompts)
+        self._known = len(prompts)
         self._wanted = wanted
         self._progress = progress
         self._last: Scrape | None = None
         self._depth = 0
         self._cuts = self._resets = 0
         self._next_look, self._away = 0.0, 0
+        self._refusals: list[Refusal] = []
         self.streamed = True
         self.loads: list[Load] = []
         self.findings: list[Finding] = []
@@ -93,6 +97,8 @@ class Sweep:
             if not self.loads and not self._cuts:
                 raise
             self._lose(problem.findings[0])
+        if self._refusals:
+            self.findings.append(refused(self._refusals, self._known, REFUSED))
         if self._cuts:
             self.findings.append(self._cut())
         if self._resets:
@@ -121,7 +127,7 @@ class Sweep:
                 self.loads.append(load)
             load.rounds.append(timed)
             load.asked += len(some)
-            self.findings += map(_refused, refusals)
+            self._refusals += refusals
             self._progress(load.concurrency, load.asked, load.prompts)
         # What is refused once is refused at every load.
         answered = {answer.prompt for timed in load.rounds for answer in timed.round.answers}
@@ -287,13 +293,4 @@ def _not_streamed(url: str, why: str) -> Finding:
         "token and for the next ones.",
         path="endpoint",
         fix="Measure a release whose stream tells it (vLLM 0.32, SGLang 0.5.23 do), without a proxy before it.",
-    )
-
-
-def _refused(refusal: Refusal) -> Finding:
-    return warning(
-        "prompt_refused",
-        f"The server refused a prompt, which is left out: {refusal.reason[:400]}",
-        path=f"{refusal.prompt.source}:{refusal.prompt.id}",
-        fix="Leave out prompts that are longer than its context.",
     )

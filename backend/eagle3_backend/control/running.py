@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from eagle3_backend import hub
+from eagle3_backend import prompt_sources
 from eagle3_backend.control.loads import Progress, Sweep, Wanted, in_silence
 from eagle3_backend.drafter import checks
 from eagle3_backend.drafter.inventory import Inventory
@@ -16,8 +15,6 @@ from eagle3_backend.engines.metrics import verify_steps
 from eagle3_backend.engines.prompt_sets import evenly, set_hash
 from eagle3_backend.engines.rounds import Rounds, no_drafts, replay_finding
 from eagle3_backend.findings import Finding, FindingError, Severity, error, warning
-from eagle3_backend.pipeline import hub_sets, long_context
-from eagle3_backend.pipeline.conversations import Conversation, read_file, read_records
 from eagle3_backend.serving.chat import Chat
 from eagle3_backend.serving.running_server import Identity, RunningServer
 
@@ -42,18 +39,10 @@ def read_prompts(names: Sequence[str], wanted: Wanted) -> tuple[list[Prompt], Wa
     found: list[Finding] = []
     pinned: list[str] = []
     for name in names:
-        conversations: Sequence[Conversation]
-        bad: Sequence[Finding]
-        if name == long_context.NAME:
-            conversations, bad = read_records([(row["id"], row) for row in long_context.rows()], name)
-        elif hub_sets.is_hub(name):
-            fetched = hub.fetch(name)
-            conversations, bad = fetched.conversations, fetched.bad
-            pinned.append(fetched.pinned)
-        else:
-            conversations, bad = read_file(Path(name))
-        prompts += [Prompt(each.id, each.file, each.turns[0], each.system) for each in conversations]
-        found += bad
+        fetched = prompt_sources.read(name)
+        pinned += [fetched.pinned] if fetched.pinned else []
+        prompts += [Prompt(each.id, each.file, each.turns[0], each.system) for each in fetched.conversations]
+        found += fetched.bad
     chosen = evenly(prompts, wanted.prompts, SEED)
     if not chosen:
         raise FindingError(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from eagle3_backend.engines.metrics import Drafting
+from eagle3_backend.findings import Finding, warning
 
 POLL = 0.2
 """How often a waiting caller looks whether it should go on, seconds."""
@@ -102,6 +103,18 @@ class Refusal:
 
     prompt: Prompt
     reason: str
+
+
+def refused(refusals: Sequence[Refusal], asked: int, fix: str) -> Finding:
+    """That of so many ``asked`` prompts these are left out; ``fix`` says what else may be done."""
+    first = refusals[0]
+    who = "a prompt, which is" if len(refusals) == 1 else f"{len(refusals)} of {asked} prompts, which are"
+    return warning(
+        "prompt_refused",
+        f"The engine refused {who} left out: {first.reason[:400]}",
+        path=f"{first.prompt.source}:{first.prompt.id}",
+        fix=fix,
+    )
 
 
 def chat_body(engine: str, model: str, prompt: Prompt, max_new_tokens: int) -> Dict[str, Any]:

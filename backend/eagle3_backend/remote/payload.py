@@ -16,7 +16,7 @@ from eagle3_backend.findings import FindingError, error
 from eagle3_backend.remote.link import Link, shell
 
 _PURE = ("findings.py", "states.py", "pipeline", "drafter", "engines")
-_HOST = ("hub.py", "agent", "stages")
+_HOST = ("hub.py", "prompt_sources.py", "agent", "stages")
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 _UNPACK = """
@@ -55,7 +55,8 @@ class Payload:
 
 @cache
 def build() -> Payload:
-    """Zip the pure rooms, `hub.py`, the agent, the stages and the kernels as installed here; same files, same bytes."""
+    """Zip the pure rooms, the readers of prompt sets, the agent, the stages and the kernels as installed here; same
+    files, same bytes."""
     backend = Path(eagle3_backend.__file__).parent
     # Found, not imported: the kernels need torch, which the laptop has not.
     found = importlib.util.find_spec("eagle3_kernels")

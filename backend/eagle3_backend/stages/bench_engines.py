@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from eagle3_backend.engines.answers import Answer, Prompt, Refusal, ask_all, counted_of
+from eagle3_backend.engines.answers import Answer, Prompt, Refusal, ask_all, counted_of, refused
 from eagle3_backend.engines.cells import Way
 from eagle3_backend.engines.launch import with_measurement
 from eagle3_backend.engines.measured import Measured
@@ -154,7 +154,11 @@ class BenchEngines:
 
     def _tell_refused(self, refusals: Sequence[Refusal], prompts: Sequence[Prompt]) -> None:
         if refusals:
-            self.context.report(_refused(refusals, len(prompts), self.parameters.context))
+            fix = (
+                f"Give it more context, where the target has more (bench.context, now {self.parameters.context}); or "
+                "let the prompts stage drop what is longer (prompts.max_characters)."
+            )
+            self.context.report(refused(refusals, len(prompts), fix))
 
     def _tell_acceptance(self, name: str, answers: dict[Prompt, Answer]) -> None:
         steps = sum(answer.steps.count for answer in answers.values())
@@ -205,18 +209,6 @@ def _take(answer: Answer | Refusal, answers: dict[Prompt, Answer], refusals: lis
         refusals.append(answer)
     else:
         answers[answer.prompt] = answer
-
-
-def _refused(refusals: Sequence[Refusal], asked: int, context: int) -> Finding:
-    first = refusals[0]
-    who = "a prompt, which is" if len(refusals) == 1 else f"{len(refusals)} of {asked} prompts, which are"
-    return warning(
-        "prompt_refused",
-        f"The engine refused {who} left out: {first.reason[:400]}",
-        path=f"{first.prompt.source}:{first.prompt.id}",
-        fix=f"Give it more context, where the target has more (bench.context, now {context}); or let the prompts stage "
-        "drop what is longer (prompts.max_characters).",
-    )
 
 
 def _beyond_context(name: str, cut: int, asked: int, parameters: Any) -> Finding:

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from eagle3_backend import hub
+from eagle3_backend import prompt_sources
 from eagle3_backend.engines.overlap import grams
 from eagle3_backend.findings import Finding, FindingError, error, warning
-from eagle3_backend.pipeline import long_context
-from eagle3_backend.pipeline.conversations import Conversation, read_file, read_records
+from eagle3_backend.pipeline.conversations import Conversation
 from eagle3_backend.pipeline.parameters import PromptsParameters
 from eagle3_backend.pipeline.prompt_names import is_named
 from eagle3_backend.stages.context import StageContext
@@ -56,30 +55,20 @@ def _read_all(kind: str, context: StageContext, counts: Counter[str], pinned: li
     found: list[Conversation] = []
     named = [name for name in getattr(context.parameters, kind) if is_named(name)]
     for source in (*context.inputs.get(kind, ()), *named):
-        conversations, bad = _read(source, context, pinned)
-        for finding in bad[:SHOWN_RECORDS]:
+        fetched = prompt_sources.read(source, context.leave_if_asked)
+        if fetched.pinned:
+            pinned.append(fetched.pinned)
+            context.journal.note(f"{source} is {fetched.pinned}: {len(fetched.conversations)} conversations")
+        for finding in fetched.bad[:SHOWN_RECORDS]:
             context.report(finding)
-        if bad:
-            counts["invalid"] += len(bad)
+        if fetched.bad:
+            counts["invalid"] += len(fetched.bad)
             name = source.name if isinstance(source, Path) else source
-            context.journal.note(f"{name}: {len(bad)} records are no conversations")
-        found += conversations
+            context.journal.note(f"{name}: {len(fetched.bad)} records are no conversations")
+        found += fetched.conversations
         context.journal.progress(len(found), None, "prompts")
         context.leave_if_asked()
     return found
-
-
-def _read(
-    source: Path | str, context: StageContext, pinned: list[str]
-) -> tuple[Sequence[Conversation], Sequence[Finding]]:
-    if isinstance(source, Path):
-        return read_file(source)
-    if source == long_context.NAME:
-        return read_records([(row["id"], row) for row in long_context.rows()], source)
-    fetched = hub.fetch(source, context.leave_if_asked)
-    pinned.append(fetched.pinned)
-    context.journal.note(f"{source} is {fetched.pinned}: {len(fetched.conversations)} conversations")
-    return fetched.conversations, fetched.bad
 
 
 def _without_doubles(conversations: Iterable[Conversation], counts: Counter[str]) -> list[Conversation]:

@@ -6,7 +6,7 @@ has it (transformers needs it), a laptop only with the extra `hub`. Data are par
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,10 @@ from eagle3_backend.pipeline.conversations import Conversation, records_of
 from eagle3_backend.pipeline.hub_sets import HubSet, unavailable, unreadable
 
 MAX_BYTES = 512 * 1024 * 1024
-"""A split that is larger is refused: it is read in memory."""
+"""A split that is larger is refused, packed or unpacked: its prompts are held in memory."""
+
+BATCH = 512
+"""Rows of a Parquet file that are unpacked at once."""
 
 TIMEOUT = 30.0
 
@@ -51,15 +54,19 @@ def fetch(name: str, look: Callable[[], None] = lambda: None) -> Fetched:
     total = sum(sizes[path] for path in files)
     if total > MAX_BYTES:
         raise FindingError(hub_sets.too_large(wanted, total, MAX_BYTES))
-    records: list[tuple[str, Any]] = []
-    for path in files:
-        look()
-        try:
-            file = Path(api.hf_hub_download(wanted.repository, path, repo_type="dataset", revision=commit))
-        except Exception as problem:  # the library's own kinds, and those of what it asks with, which changes
-            raise FindingError(unavailable(wanted, f"{path}: {_words(problem.__cause__ or problem)}")) from problem
-        records += [(f"{path}, {place}", record) for place, record in _records(wanted, path, file)]
-    found, bad = hub_sets.conversations_of(wanted, records)
+    reader = _Reader(wanted)
+
+    def records() -> Iterator[tuple[str, Any]]:
+        for path in files:
+            look()
+            try:
+                file = Path(api.hf_hub_download(wanted.repository, path, repo_type="dataset", revision=commit))
+            except Exception as problem:  # the library's own kinds, and those of what it asks with, which changes
+                raise FindingError(unavailable(wanted, f"{path}: {_words(problem.__cause__ or problem)}")) from problem
+            for place, record in reader.records(path, file):
+                yield f"{path}, {place}", record
+
+    found, bad = hub_sets.conversations_of(wanted, records(), reader.columns)
     return Fetched(str(wanted.at(commit)), tuple(found), tuple(bad))
 
 
@@ -94,21 +101,46 @@ def _words(problem: BaseException) -> str:
     return f"the hub answers {status}" if status else f"{type(problem).__name__}: {str(problem)[:200].rstrip('. ')}"
 
 
-def _records(wanted: HubSet, path: str, file: Path) -> list[tuple[str, Any]]:
-    """Each record of a file with its place. Raises FindingError."""
-    try:
-        if not path.endswith(".parquet"):
-            return records_of(file.read_bytes().decode("utf-8-sig"))
+class _Reader:
+    """Reads the files of a split; ``columns`` are those that its Parquet files have, read or not."""
+
+    def __init__(self, wanted: HubSet) -> None:
+        self._wanted = wanted
+        self._unpacked = 0
+        self.columns: dict[str, None] = {}
+
+    def records(self, path: str, file: Path) -> Iterator[tuple[str, Any]]:
+        """Each record of a file with its place. Raises FindingError."""
+        try:
+            if path.endswith(".parquet"):
+                yield from self._rows(file)
+            else:
+                yield from records_of(file.read_bytes().decode("utf-8-sig"))
+        except ImportError as problem:
+            raise FindingError(_missing(self._wanted, "pyarrow", f"Install it to read Parquet ({path})")) from problem
+        except UnicodeDecodeError as problem:
+            why = f"{path} is not UTF-8 at byte {problem.start}"
+            raise FindingError(unreadable(self._wanted, why, "UTF-8")) from problem
+        except (ValueError, OSError, NotImplementedError) as problem:
+            why = f"{path} is damaged, or of a form that is not known"
+            raise FindingError(unreadable(self._wanted, why, "a whole file")) from problem
+
+    def _rows(self, file: Path) -> Iterator[tuple[str, Any]]:
+        """The wanted columns of a Parquet file, some rows at a time: others may hold pictures, and a small file may
+        unpack to anything."""
         from pyarrow import parquet
 
-        rows = parquet.ParquetFile(file).read().to_pylist()
-        return [(f"row {number}", row) for number, row in enumerate(rows, 1)]
-    except ImportError as problem:
-        raise FindingError(_missing(wanted, "pyarrow", f"Install it to read Parquet ({path})")) from problem
-    except UnicodeDecodeError as problem:
-        raise FindingError(unreadable(wanted, f"{path} is not UTF-8 at byte {problem.start}", "UTF-8")) from problem
-    except (ValueError, OSError) as problem:
-        raise FindingError(unreadable(wanted, f"{path} is damaged", "a whole file")) from problem
+        with parquet.ParquetFile(file, pre_buffer=False) as opened:
+            names = opened.schema_arrow.names
+            self.columns.update(dict.fromkeys(names))
+            number = 0
+            for batch in opened.iter_batches(BATCH, columns=hub_sets.columns_to_read(self._wanted, names)):
+                self._unpacked += batch.nbytes
+                if self._unpacked > MAX_BYTES:
+                    raise FindingError(hub_sets.too_large(self._wanted, self._unpacked, MAX_BYTES))
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"row {number}", row
 
 
 def _missing(wanted: HubSet, library: str, fix: str) -> Finding:

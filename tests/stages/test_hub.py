@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from types import SimpleNamespace
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from eagle3_backend import hub as reader
 from eagle3_backend.findings import FindingError
 from eagle3_backend.hub import fetch
+from eagle3_backend.pipeline import hub_sets
 
 COMMIT = "4f3c" * 10
 TOKEN = "hf_secret-of-the-tests"
@@ -95,26 +99,49 @@ def test_what_is_not_there_too_large_or_no_text_is_refused(hub, monkeypatch):
     assert refused("hub:lab/exam").code == "prompt_set_too_large"
 
 
-def test_parquet_is_read_by_who_can_and_else_refused(hub, monkeypatch):
-    hub.files["test.parquet"] = b"PAR1"
+CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
+
+
+def parquet_of(rows, **options):
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist(rows), file, **options)
+    return file.getvalue()
+
+
+def test_parquet_is_read_some_rows_of_the_wanted_columns_at_a_time(hub, monkeypatch):
+    rows = [{"goal": f"Reach {n}.", "answer": f"{n}", "chat": CHAT, "photo": bytes(100)} for n in range(7)]
+    hub.files["data/test-00000-of-00002.parquet"] = parquet_of(rows[:5], row_group_size=3)
+    hub.files["data/test-00001-of-00002.parquet"] = parquet_of(rows[5:])
+    batches = []
+
+    def conversations_of(wanted, records, columns):
+        records = list(records)
+        batches.extend((place, sorted(record)) for place, record in records)
+        return hub_sets.conversations_of(wanted, records, columns)
+
+    monkeypatch.setattr(reader, "BATCH", 2)
+    monkeypatch.setattr(reader, "hub_sets", SimpleNamespace(**{**vars(hub_sets), "conversations_of": conversations_of}))
+    found = fetch("hub:lab/exam:test:goal").conversations
+    assert [row.turns for row in found] == [(f"Reach {number}.",) for number in range(7)]
+    assert [answer["content"] for row in found for answer in row.answers] == list("0123456")
+    assert batches[4] == ("data/test-00000-of-00002.parquet, row 5", ["answer", "goal"])
+    assert turns("hub:lab/exam:test:chat") == [("Hi",)] * 7
+    finding = refused("hub:lab/exam:test")
+    assert (finding.code, finding.actual) == ("prompt_set_column_unknown", ["goal", "answer", "chat", "photo"])
+    finding = refused("hub:lab/exam:test:photo")
+    assert (finding.code, finding.actual) == ("prompt_set_column_unknown", ["goal", "answer", "chat", "photo"])
+
+
+def test_parquet_that_is_damaged_unpacks_to_too_much_or_cannot_be_read_here_is_refused(hub, monkeypatch):
+    packed = parquet_of([{"prompt": "x" * 1000}] * 2000)
+    for number, damaged in enumerate((b"\xff", b"PAR1", packed[:-40], packed[500:], b"PAR1" + bytes(500) + b"PAR1")):
+        hub.files = {f"{number}.parquet": damaged}
+        assert refused("hub:lab/exam").code == "prompt_set_unreadable"
+    hub.files = {"test.parquet": packed}
+    monkeypatch.setattr(reader, "MAX_BYTES", 1_000_000)
+    assert len(packed) < 20_000 and refused("hub:lab/exam").code == "prompt_set_too_large"
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert refused("hub:lab/exam").code == "pyarrow_missing"
-
-    class ParquetFile:
-        def __init__(self, file):
-            self.rows = [{"prompt": file.read_bytes().decode()}]
-
-        def read(self):
-            return self
-
-        def to_pylist(self):
-            return self.rows
-
-    parquet = SimpleNamespace(ParquetFile=ParquetFile)
-    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(parquet=parquet))
-    assert turns("hub:lab/exam") == [("PAR1",)]
-    hub.files = {"damaged.parquet": b"\xff"}
-    assert refused("hub:lab/exam").code == "prompt_set_unreadable"
 
 
 def test_a_stop_ends_it_before_the_next_file(hub):

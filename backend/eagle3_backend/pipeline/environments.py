@@ -42,8 +42,16 @@ class RequirementSet:
     device: str = "cuda"
 
 
-_TRAINING = ("transformers==5.19.0", "gguf==0.19.0", "accelerate==1.15.0", "safetensors==0.8.0", "psutil>=7,<8")
-_TRAINING_IMPORTS = ("torch", "transformers", "safetensors", "gguf", "psutil")
+_TRAINING = (
+    "transformers==5.19.0",
+    "gguf==0.19.0",
+    "accelerate==1.15.0",
+    "safetensors==0.8.0",
+    "psutil>=7,<8",
+    # Most data sets of a hub are Parquet.
+    "pyarrow==26.0.1",
+)
+_TRAINING_IMPORTS = ("torch", "transformers", "safetensors", "gguf", "psutil", "pyarrow")
 
 _SETS = (
     RequirementSet(

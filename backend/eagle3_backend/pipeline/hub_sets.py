@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 from eagle3_backend.findings import Finding, FindingError, error
 from eagle3_backend.pipeline.conversations import Conversation, read_records
@@ -24,8 +24,13 @@ _SUFFIXES = (".jsonl", ".json", ".parquet")
 
 _ABOUT_DATA = ("dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")
 _SHARD = re.compile(r"(-\d+-of-\d+(-[0-9a-f]+)?|/\d+)$")
+_PROMPTS = ("conversations", "messages", "turns", "prompt", "question")
 _ANSWERS = ("response", "answer", "completion")
+_BESIDE = ("source", "category", *_ANSWERS)
+"""Columns that a record may have beside its prompt."""
 _SHOWN = 20
+_LOOKED_AT = 100
+"""Records whose keys are taken for the columns of a set."""
 
 
 @dataclass(frozen=True)
@@ -108,28 +113,46 @@ def _words(text: str) -> set[str]:
     return {word for word in re.split(r"[^a-z0-9]+", text.lower()) if word}
 
 
-def conversations_of(wanted: HubSet, records: Sequence[Tuple[str, Any]]) -> Tuple[List[Conversation], List[Finding]]:
+def columns_to_read(wanted: HubSet, columns: Sequence[str]) -> List[str]:
+    """Those of a file's columns that hold the prompt, or what is kept beside it. Raises FindingError when none does."""
+    prompts = (wanted.column,) if wanted.column else _PROMPTS
+    if not any(name in columns for name in prompts):
+        raise FindingError(_no_column(wanted, columns))
+    return [name for name in columns if name in prompts or name in _BESIDE]
+
+
+def conversations_of(
+    wanted: HubSet, records: Iterable[Tuple[str, Any]], columns: Collection[str] = ()
+) -> Tuple[List[Conversation], List[Finding]]:
     """The conversations of a split's records (each with its place), and a finding for each record that is none.
 
-    Raises FindingError when no column fits, with the columns that there are.
+    Raises FindingError when no column fits, with the columns that there are: ``columns``, which may come to be known
+    while records are read, and those of the first records.
     """
-    columns = list(dict.fromkeys(key for _, record in records[:100] if isinstance(record, dict) for key in record))
-    if wanted.column:
-        records = [(place, _of_column(record, wanted.column)) for place, record in records]
-    found, bad = read_records(records, wanted.title)
-    if found:
-        return found, bad
+    seen: Dict[str, None] = {}
+
+    def noted() -> Iterator[Tuple[str, Any]]:
+        for number, (place, record) in enumerate(records):
+            if number < _LOOKED_AT and isinstance(record, dict):
+                seen.update(dict.fromkeys(map(str, record)))
+            yield place, _of_column(record, wanted.column) if wanted.column else record
+
+    found, bad = read_records(noted(), wanted.title)
+    if not found:
+        raise FindingError(_no_column(wanted, list(dict.fromkeys([*columns, *seen]))))
+    return found, bad
+
+
+def _no_column(wanted: HubSet, columns: Sequence[str]) -> Finding:
     what = f"column '{wanted.column}' with prompts" if wanted.column else "column that is known to hold prompts"
-    example = replace(wanted, column=str(columns[0]) if columns else "prompt")
-    raise FindingError(
-        error(
-            "prompt_set_column_unknown",
-            f"{wanted} has no {what}; its columns: {', '.join(map(str, columns[:_SHOWN])) or 'none'}.",
-            path=str(wanted),
-            expected="texts, lists of texts, or lists of messages",
-            actual=[str(column) for column in columns[:_SHOWN]],
-            fix=f"Name the one with what is asked, such as {example}.",
-        )
+    example = replace(wanted, column=columns[0] if columns else "prompt")
+    return error(
+        "prompt_set_column_unknown",
+        f"{wanted} has no {what}; its columns: {', '.join(columns[:_SHOWN]) or 'none'}.",
+        path=str(wanted),
+        expected="texts, lists of texts, or lists of messages",
+        actual=list(columns[:_SHOWN]),
+        fix=f"Name the one with what is asked, such as {example}.",
     )
 
 
@@ -138,7 +161,7 @@ def _of_column(record: Any, column: str) -> Any:
     if not isinstance(record, dict) or column not in record:
         return record if not isinstance(record, dict) else {}
     value = record[column]
-    kept = {key: record[key] for key in ("source", "category", *_ANSWERS) if key in record and key != column}
+    kept = {key: record[key] for key in _BESIDE if key in record and key != column}
     if isinstance(value, str):
         return {**kept, "prompt": value}
     if isinstance(value, list) and all(isinstance(part, str) for part in value):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from eagle3_backend.engines.answers import Prompt
-from eagle3_backend.engines.streams import Stream, event_of, stream_body
+from eagle3_backend.engines.streams import Stream, event_of, stream_body, tells_enough
 
 PROMPT = Prompt("1", "file", "Say it.")
 EVENTS = [
@@ -42,6 +42,11 @@ def test_lines_that_are_no_events_are_passed_over() -> None:
     assert [event_of(line) for line in lines] == [None, None, None, {"choices": []}]
     with pytest.raises(ValueError):
         event_of(b"data: {\n")
+
+
+def test_of_sglang_only_releases_whose_stream_tells_ids_and_steps_are_streamed() -> None:
+    told = [tells_enough("sglang", version) for version in ("0.5.23", "0.5.23.post1", "0.6", "0.5.22", "", "main")]
+    assert told == [True, True, True, False, False, False] and tells_enough("vllm", "0.26.0")
 
 
 def test_verify_steps_are_asked_for_with_the_usage() -> None:

@@ -49,7 +49,7 @@ def server_info() -> str:
     if accepted_steps:
         state["avg_spec_accept_length"] = 1 + sum(accepted_steps) / len(accepted_steps)
     told = {
-        "version": "0.5.23",
+        "version": "0.5.14" if "STAND_IN_OLD" in os.environ else "0.5.23",
         "model_path": options.model_path,
         "served_model_name": "target",
         "speculative_algorithm": options.speculative_algorithm,

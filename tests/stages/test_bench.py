@@ -164,7 +164,10 @@ def test_sglang_is_measured_by_what_its_answers_tell_and_its_own_steps_agree(cam
     lengths = {(row["set"] == "raw_text", len(row["tokens"]), len(row["accepted"])) for row in rows}
     assert lengths == {(False, 24, 0), (True, 12, 0)}
     assert summary["controls"]["raw_text"]["failed_as_it_must"] is True
-    assert summary["cells"][1]["speedup"]["prompts"] == 4 and summary["cells"][1]["first_token_ms"] is None
+    assert summary["cells"][1]["speedup"]["prompts"] == 4 and summary["recipe"]["timed_answers"] == "streamed"
+    assert all(cell[name] is not None for cell in summary["cells"] for name in ("first_token_ms", "gap_ms", "token_ms"))
+    timed = json.loads((bench.output / "bench.json").read_text())["timed"]
+    assert {(len(row["drafted"]["arrivals"]), row["verify_steps"]) for row in timed} == {(12, 12)}
 
 
 def test_both_engines_tell_the_same_of_the_same_answers(campaign: Any) -> None:
@@ -176,12 +179,14 @@ def test_both_engines_tell_the_same_of_the_same_answers(campaign: Any) -> None:
     assert figures[0] == figures[1]
 
 
-def test_an_older_sglang_tells_no_acceptance_by_position(campaign: Any) -> None:
+def test_an_older_sglang_tells_no_acceptance_by_position_and_no_waiting_times(campaign: Any) -> None:
     bench = campaign.start("bench", "cuda", env={"STAND_IN_OLD": "1"}, **SGLANG)
     assert bench.end() == 0
     assert bench.summary["acceptance_length"]["published"]["by_position"] == []
     assert bench.summary["acceptance_length"]["published"]["mean"] > 1
     assert [row["depth"] for row in bench.summary["by_depth"]] == [0, 3]
+    assert bench.summary["recipe"]["timed_answers"] == "whole" and bench.summary["speedup_c1"]["mean"] > 0
+    assert all(cell["first_token_ms"] is None for cell in bench.summary["cells"])
 
 
 def test_steps_that_sglang_made_for_others_are_told(campaign: Any) -> None:

@@ -11,12 +11,25 @@ import json
 import time
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
+from eagle3_backend.drafter.capabilities import Version
 from eagle3_backend.engines.answers import Answer, Prompt, Steps, chat_body
 
-STREAMING = ("vllm",)
-"""Engines whose stream tells token ids, and at its end the verify steps, in every release that a bench starts."""
+_SGLANG_SINCE = Version("0.5.23")
+"""Ids (sgl-project/sglang#34488) and verify steps (sgl-project/sglang#33518) of a streamed answer: this release has
+both, older ones were not looked at."""
 
 _SGLANG = ("return_spec_tokens_details", "return_input_ids_in_sglext", "return_output_ids_in_sglext")
+
+
+def tells_enough(engine: str, version: str) -> bool:
+    """Whether the stream of this release tells what its whole answers do: token ids, and at its end the verify steps.
+    vLLM's does in every release that a bench starts."""
+    if engine != "sglang":
+        return True
+    try:
+        return Version(version) >= _SGLANG_SINCE
+    except ValueError:
+        return False
 
 
 def stream_body(engine: str, model: str, prompt: Prompt, max_new_tokens: int) -> Dict[str, Any]:

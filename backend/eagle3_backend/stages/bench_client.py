@@ -8,7 +8,7 @@ from collections.abc import Callable
 from eagle3_backend.engines.answers import Answer, Prompt, Refusal, chat_body, raw_request, read_answer, read_raw
 from eagle3_backend.engines.metrics import Scrape, parse
 from eagle3_backend.engines.plan import SERVED_NAME
-from eagle3_backend.engines.streams import STREAMING, read_stream, stream_body
+from eagle3_backend.engines.streams import read_stream, stream_body
 from eagle3_backend.stages.engine_http import RequestRefused, lines, page, request
 
 VERSIONS = {"vllm": "/version", "sglang": "/server_info"}
@@ -37,9 +37,7 @@ class Client:
         return read_answer(self._engine, prompt, answer, time.monotonic() - start)
 
     def streamed(self, prompt: Prompt, max_new_tokens: int) -> Answer:
-        """As `chat`, with the time at which each part came, where the engine's stream tells enough."""
-        if self._engine not in STREAMING:
-            return self.chat(prompt, max_new_tokens)
+        """As `chat`, with the time at which each part came."""
         start = time.monotonic()
         body = stream_body(self._engine, SERVED_NAME, prompt, max_new_tokens)
         try:

@@ -16,6 +16,7 @@ from eagle3_backend.engines.launch import with_measurement
 from eagle3_backend.engines.measured import Measured
 from eagle3_backend.engines.metrics import added, window
 from eagle3_backend.engines.plan import Plan
+from eagle3_backend.engines.streams import tells_enough
 from eagle3_backend.engines.timing import Timed, timed_round
 from eagle3_backend.findings import Finding, warning
 from eagle3_backend.stages.bench_client import Client, or_refusal
@@ -196,10 +197,12 @@ class BenchEngines:
         return replace(measured, answers=kept, counters=counted_of(kept, measured.depth))
 
     def round(self, server: Server, prompts: Sequence[Prompt]) -> Timed:
-        """All these prompts at once, streamed, between two looks at the counters."""
+        """All these prompts at once, streamed where the stream tells enough, between two looks at the counters."""
         try:
             client = server.up()
-            return timed_round(client.scrape, lambda: self.ask(server, Client.streamed, prompts, len(prompts)))
+            streamed = tells_enough(self.context.spec["engine"]["engine"], self.version)
+            how = Client.streamed if streamed else Client.chat
+            return timed_round(client.scrape, lambda: self.ask(server, how, prompts, len(prompts)))
         except OSError as problem:
             raise unanswered(problem, self.watch) from problem
 

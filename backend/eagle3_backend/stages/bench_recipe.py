@@ -10,7 +10,7 @@ from typing import Any
 from eagle3_backend.engines import prompt_sets
 from eagle3_backend.engines.answers import Prompt
 from eagle3_backend.engines.plan import options_of
-from eagle3_backend.engines.streams import STREAMING
+from eagle3_backend.engines.streams import tells_enough
 from eagle3_backend.pipeline import long_context
 from eagle3_backend.pipeline.artifacts import MANIFEST
 from eagle3_backend.stages.context import StageContext
@@ -59,7 +59,7 @@ def recipe(
         **_data_sets(context.inputs["prompts"]),
         "turns": "first",
         "speed": "interleaved" if interleaved else "one after the other",
-        "timed_answers": "streamed" if engine["engine"] in STREAMING else "whole",
+        "timed_answers": "streamed" if tells_enough(engine["engine"], version) else "whole",
     }
 
 

@@ -347,6 +347,10 @@ def test_forecasts_scale_with_what_this_host_did_before(campaign):
     campaign.ask(control, Open(campaign.profile, ("prompts.seed=3",)))
     (entry,) = campaign.ask(control, Forecast("prompts"))["stages"]
     assert entry["basis"] == "an earlier run on this host" and entry["seconds"] > 0
+    campaign.ask(control, Open(campaign.profile, ('prompts.files=["hub:lab/chats:train"]',)))
+    told = {entry["stage"]: entry["seconds"] for entry in campaign.ask(control, Forecast("bench"))["stages"]}
+    assert told["generate"] is None and told["bench"] is not None
+    assert "prompts_empty" not in [found["code"] for found in campaign.ask(control, DryRun("prompts"))["findings"]]
 
 
 def test_a_list_of_hosts_that_cannot_be_written_stops_no_campaign(campaign):

@@ -53,6 +53,15 @@ def test_an_earlier_run_of_this_host_is_scaled_by_the_work():
     assert result.seconds == 60 * (2000 * 6) / 3000
 
 
+def test_what_grows_with_a_data_set_that_is_not_read_is_unknown_and_the_rest_is_not():
+    stages = ["prompts", "generate", "extract", "train", "export", "bench"]
+    result = forecast(stages, PARAMETERS, None, DEMO_SHAPE, {"train": History(60, 3000)}, 0)
+    unknown = [entry for entry in result.stages if entry.seconds is None]
+    assert [entry.stage for entry in unknown] == ["generate", "extract", "train"] and result.seconds is None
+    assert {entry.basis for entry in unknown} == {"unknown until the data set is read"}
+    assert [entry.bytes for entry in result.stages if entry.bytes is None] == [None, None]
+
+
 def test_engine_starts_do_not_shrink_with_the_work():
     few = {**PARAMETERS, "bench": asdict(BenchParameters(in_domain=1, published=1, max_new_tokens=1))}
     generate, bench = forecast(["generate", "bench"], few, Amounts(1, 4), DEMO_SHAPE, {}, 0).stages

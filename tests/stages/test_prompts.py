@@ -199,6 +199,8 @@ def test_sets_that_go_by_a_name_are_read_where_the_stage_runs(attempt, write, hu
     sources = [row["source"] for row in context.rows("published.jsonl")]
     assert (sources.count("exam-test"), sources.count("long_context")) == (3, 24)
     assert context.summary["data_sets"] == [f"hub:lab/exam@{'4f3c' * 10}:test:goal"]
+    trained = [turn for name in ("train", "holdout") for row in context.rows(f"{name}.jsonl") for turn in row["turns"]]
+    assert (context.summary["turns"], context.summary["characters"]) == (5, len("".join(trained)))
     files = [path for folder in (context.run_directory, context.output) for path in folder.rglob("*.*")]
     assert files and not any(b"hf_not-to-be-told" in path.read_bytes() for path in files)
 

@@ -138,8 +138,9 @@ async def preflight(
 
 
 async def _prompts(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[Finding]:
-    """Files without a single record are known before anything is built for them."""
-    if all(planned.name != "prompts" for planned in stages) or (await forecasts.amounts_of(campaign)).turns:
+    """Files without a single record are known before anything is built for them; data sets of a hub are not."""
+    amounts = await forecasts.amounts_of(campaign)
+    if all(planned.name != "prompts" for planned in stages) or amounts is None or amounts.turns:
         return []
     return [
         error(

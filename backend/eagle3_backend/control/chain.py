@@ -97,9 +97,9 @@ def build_spec(
     parameters: Mapping[str, StageParameters],
     ground: Ground,
     accepted: Sequence[str],
-    work: float,
+    work: float | None,
 ) -> dict[str, Any]:
-    """The start request of one stage; ``work`` is what forecasts scale by. Raises FindingError."""
+    """The start request of one stage; ``work`` is what forecasts scale by, if it is known. Raises FindingError."""
     python = python_of(planned.environment, parameters, ground, plan.workspace)
     device = device_of(planned.environment, parameters, ground.machine)
     if planned.parameters.get("trainer", NATIVE) != NATIVE and device == "cuda" and not ground.machine.gpus:
@@ -147,7 +147,7 @@ def build_chain(
     parameters: Mapping[str, StageParameters],
     ground: Ground,
     accepted: Sequence[str],
-    works: Mapping[str, float],
+    works: Mapping[str, float | None],
 ) -> dict[str, Any]:
     """One start request for all of ``stages``: the first, with the others behind it under ``then``."""
     first, *rest = [build_spec(planned, plan, parameters, ground, accepted, works[planned.name]) for planned in stages]

@@ -13,6 +13,7 @@ from typing import Any
 from eagle3_backend.control.campaign import Campaign
 from eagle3_backend.control.views import state_of
 from eagle3_backend.findings import Finding, FindingError
+from eagle3_backend.pipeline import long_context
 from eagle3_backend.pipeline.environments import SETS, marker_of
 from eagle3_backend.pipeline.forecast import (
     DEMO_MODEL,
@@ -25,6 +26,7 @@ from eagle3_backend.pipeline.forecast import (
     forecast,
     work,
 )
+from eagle3_backend.pipeline.hub_sets import is_hub
 from eagle3_backend.pipeline.plan import PlannedStage
 from eagle3_backend.states import RunState
 
@@ -62,23 +64,36 @@ async def _builds(campaign: Campaign) -> list[str]:
     return found
 
 
-async def works_of(campaign: Campaign) -> dict[str, float]:
-    """How much each stage has to do; it goes into the specs, so that later forecasts can scale by it."""
+async def works_of(campaign: Campaign) -> dict[str, float | None]:
+    """How much each stage has to do, where it is known; it goes into the specs, so that later forecasts can scale by
+    it."""
     parameters, amounts = _parameters(campaign), await amounts_of(campaign)
     return {name: work(name, parameters, amounts) for name in campaign.plan.stages}
 
 
-async def amounts_of(campaign: Campaign) -> Amounts:
-    """Turns and characters of the prompts that the campaign will use."""
+async def amounts_of(campaign: Campaign) -> Amounts | None:
+    """Turns and characters of the prompts that the campaign will use; None while a data set of a hub is not read."""
+    prompts: Any = campaign.profile.parameters["prompts"]
+    if any(map(is_hub, prompts.files)):
+        return _read_amounts(campaign)
     # Away from the loop, which has pings to answer: a prompt file may hold hundreds of megabytes.
     counts = [await asyncio.to_thread(_count, path, path.stat().st_mtime_ns) for path in campaign.training_files]
     rows = [row for count in counts for row in count]
-    prompts: Any = campaign.profile.parameters["prompts"]
+    if long_context.NAME in prompts.files:
+        rows += map(_row, long_context.rows())
     turns, characters = sum(row[0] for row in rows), sum(row[1] for row in rows)
     if prompts.limit and len(rows) > prompts.limit + prompts.holdout:
         share = (prompts.limit + prompts.holdout) / len(rows)
         return Amounts(round(turns * share), round(characters * share))
     return Amounts(turns, characters)
+
+
+def _read_amounts(campaign: Campaign) -> Amounts | None:
+    """As the prompts stage has counted what it read."""
+    manifest = campaign.survey.artifacts.get(campaign.plan.stages["prompts"].output) or {}
+    summary = manifest.get("summary") or {}
+    turns, characters = summary.get("turns"), summary.get("characters")
+    return Amounts(turns, characters) if isinstance(turns, int) and isinstance(characters, int) else None
 
 
 @lru_cache(maxsize=32)

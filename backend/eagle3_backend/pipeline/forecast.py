@@ -126,12 +126,14 @@ def tokens(amounts: Amounts, generate: Mapping[str, Any]) -> int:
     return amounts.characters // CHARACTERS_PER_TOKEN + amounts.turns * int(generate["max_new_tokens"])
 
 
-def work(stage: str, parameters: Mapping[str, Mapping[str, Any]], amounts: Amounts) -> float:
-    """How much a stage has to do, in the unit that its time grows with; 1 for stages of fixed length."""
-    if stage in ("generate", "extract"):
-        return float(tokens(amounts, parameters["generate"]))
-    if stage == "train":
-        return float(tokens(amounts, parameters["generate"]) * int(parameters["train"]["epochs"]))
+def work(stage: str, parameters: Mapping[str, Mapping[str, Any]], amounts: Optional[Amounts]) -> Optional[float]:
+    """How much a stage has to do, in the unit that its time grows with; 1 for stages of fixed length. None where that
+    is unknown: it grows with prompts that nobody has counted yet (``amounts`` None)."""
+    if stage in ("generate", "extract", "train"):
+        if amounts is None:
+            return None
+        passes = int(parameters["train"]["epochs"]) if stage == "train" else 1
+        return float(tokens(amounts, parameters["generate"]) * passes)
     if stage == "bench":
         bench = parameters["bench"]
         answers = int(bench["in_domain"]) + int(bench["published"])
@@ -170,13 +172,14 @@ def _swept(bench: Mapping[str, Any]) -> int:
 def forecast(
     stages: Sequence[str],
     parameters: Mapping[str, Mapping[str, Any]],
-    amounts: Amounts,
+    amounts: Optional[Amounts],
     shape: Optional[Shape],
     history: Mapping[str, History],
     price_per_hour: float,
     builds: Sequence[str] = (),
 ) -> Forecast:
-    """Forecast of ``stages`` (names, in order). ``shape`` None: the target is not known yet.
+    """Forecast of ``stages`` (names, in order). ``shape`` None: the target is not known yet; ``amounts`` None: a data
+    set of the prompts is not read yet.
 
     ``builds`` are the requirement sets that `setup` will build: environments that are adopted or there cost nothing.
     """
@@ -205,8 +208,10 @@ def _setup(builds: Sequence[str]) -> StageForecast:
     return StageForecast("setup", _CHECK_SECONDS + size * _BUILD_SECONDS_PER_BYTE, size, basis)
 
 
-def _seconds(stage: str, amount: float, known: Optional[History], demo: bool) -> Tuple[Optional[float], str]:
+def _seconds(stage: str, amount: Optional[float], known: Optional[History], demo: bool) -> Tuple[Optional[float], str]:
     """Seconds of a stage with this much work, and what they rest on."""
+    if amount is None:
+        return None, "unknown until the data set is read"
     fixed, each = _DEMO_SECONDS.get(stage, (0.0, 0.0)) if demo else (0.0, 0.0)
     if known is not None:
         fixed = min(fixed, known.seconds / 2)
@@ -219,12 +224,12 @@ def _seconds(stage: str, amount: float, known: Optional[History], demo: bool) ->
 def _bytes(
     stage: str,
     parameters: Mapping[str, Mapping[str, Any]],
-    amounts: Amounts,
+    amounts: Optional[Amounts],
     shape: Optional[Shape],
     demo: bool,
 ) -> Optional[int]:
     if stage in ("generate", "extract") or (stage == "train" and _borrows_trainer(parameters)):
-        if shape is None:
+        if shape is None or amounts is None:
             return None
         captured = stage != "generate" or bool(parameters["generate"]["capture"])
         return tokens(amounts, parameters["generate"]) * shape.bytes_per_token if captured else 0

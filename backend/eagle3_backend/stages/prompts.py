@@ -45,7 +45,8 @@ def run(context: StageContext) -> None:
         _write(context.output / f"{name}.jsonl", rows)
     sets = {"train": len(train), "holdout": len(holdout), "published": len(published)}
     context.journal.progress(len(read), len(read), "prompts")
-    summary = {**sets, "turns": sum(len(row.turns) for row in (*train, *holdout)), "dropped": dict(counts)}
+    turns = [turn for row in (*train, *holdout) for turn in row.turns]
+    summary = {**sets, "turns": len(turns), "characters": sum(map(len, turns)), "dropped": dict(counts)}
     context.finish({**summary, **({"data_sets": pinned} if pinned else {})})
 
 

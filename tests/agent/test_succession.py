@@ -141,8 +141,8 @@ def test_a_successor_that_never_serves_gives_the_place_back_and_it_is_told(gatew
     gateway.start(new)
     failed = gateway.wait_for(new["run"], "failed")
     assert codes(failed) == ["swap_undone", "engine_failed"]
-    assert failed["remark"].startswith("engine_failed: No room for the cache.; swap_undone: ")
-    assert f"attempt 2 of {old['run']}" in failed["remark"]
+    assert failed["remark"].startswith(f"swap_undone: {new['run']} failed before it served: ")
+    assert failed["remark"].endswith(f"as attempt 2 of {old['run']}. engine_failed: No room for the cache.")
     until(lambda: serves_again(stages, old))
     endpoint, spec = (
         json.loads((stages.directory(old, 2) / name).read_text()) for name in ("endpoint.json", "spec.json")

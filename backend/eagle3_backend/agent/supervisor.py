@@ -287,7 +287,8 @@ class Supervisor:
         reason = _first_error(of_stage) or reason
         if state is RunState.FAILED and (back := self._bring_back(cause or reason)):
             self.findings += back
-            reason = f"{reason}; {_first_error([back[-1].to_json()])}"
+            # First what serves now: the words of an engine may be long.
+            reason = f"{_first_error([back[-1].to_json()])} {reason}"
         for finding in [*findings, *self.findings]:
             self._say(lambda finding=finding: self.journal.finding(finding))
         self._say(lambda: self.journal.state(state.value, reason=reason, code=status.code))

@@ -25,11 +25,11 @@ def take_up(context: StageContext, recipe: Mapping[str, Any]) -> Kept:
     if kept.begun_anew:
         tell_begun_anew(context, kept)
     elif kept.answers:
-        attempts = ", ".join(map(str, kept.attempts))
+        attempts = f"attempt{'s' * (len(kept.attempts) > 1)} {', '.join(map(str, kept.attempts))}"
         context.report(
             info(
                 "bench_taken_up",
-                f"{kept.answers} answers of attempt {attempts} are taken up, measured under exactly this recipe. "
+                f"{kept.answers} answers of {attempts} are taken up, measured under exactly this recipe. "
                 "A round that was cut off is measured anew with both servers.",
                 path=FILE,
                 actual=kept.answers,

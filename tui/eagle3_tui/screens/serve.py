@@ -221,7 +221,7 @@ class ServeScreen(PanelScreen):
             return "there is no link; the service goes on on its host"
         if at_work(view):
             return "asking for the tunnel" if ready else "not ready yet: a real completion has to be answered first"
-        return "no service is running"
+        return "none with these settings; others stand below" if self._others else "no service is running"
 
     def _state_line(self, view: StageView, ready: bool) -> Text:
         look = self.panel.look

@@ -24,7 +24,8 @@ from eagle3_tui.cli import app
 DRAFTED = ("--speculative-config", json.dumps({"method": "eagle3", "model": "/d", "num_speculative_tokens": 3}))
 TOLD = ("--per-request-spec-decode-metrics", "detailed")
 SGLANG = ("--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "3")
-PROMPTS = [Prompt(str(number), f"file {number % 3}", f"Question {number}: why is it so?") for number in range(12)]
+SOURCES = ("chat", "code", "maths")
+PROMPTS = [Prompt(str(number), SOURCES[number % 3], f"Question {number}: why is it so?") for number in range(12)]
 BOTH = Wanted(12, 24, (1, 4))
 WAITING = ("first_token_ms", "gap_ms", "token_ms")
 
@@ -50,12 +51,19 @@ def test_each_load_tells_speed_waiting_times_and_acceptance(serve, engine, flags
         told = row["acceptance_length"]
         assert (told["steps"], told["over"]) == (12 * 12, "12 answers")
         by_source = {name: (one["prompts"], one["steps"]) for name, one in told["by_source"].items()}
-        assert by_source == {f"file {number}": (4, 4 * 12) for number in range(3)}
+        assert by_source == dict.fromkeys(SOURCES, (4, 4 * 12))
         for share, (low, high) in zip(told["by_position"], told["by_position_intervals"], strict=True):
             assert low <= share <= high and low < high
     first, second = (row["acceptance_length"] for row in answer["cells"])
     assert first["by_position"] == second["by_position"] and answer["acceptance"] == first
     assert answer["recipe"]["timed_answers"] == "streamed"
+
+
+def test_where_answers_tell_no_steps_a_source_has_its_figure_only_from_rounds_of_one_prompt(serve):
+    cells = bench(RunningServer(serve("vllm", *DRAFTED), "secret"), PROMPTS[:6], Wanted(6, 24, (1, 2)))["cells"]
+    alone, together = (row["acceptance_length"] for row in cells)
+    assert {name: one["steps"] for name, one in alone["by_source"].items()} == dict.fromkeys(SOURCES, 2 * 12)
+    assert alone["steps"] == together["steps"] == 6 * 12 and together["by_source"] == {}
 
 
 def test_other_traffic_costs_only_the_rounds_that_it_was_in(serve):

@@ -139,7 +139,10 @@ def test_prompts_come_from_a_data_set_by_its_name_and_the_recipe_tells_the_commi
     assert ended.exit_code == 0, ended.output
     recipe = json.loads(ended.stdout)["recipe"]
     assert (recipe["prompts"], recipe["data_sets"]) == (5, ["hub:lab/exam@4f3c"])
-    assert {prompt.source for prompt in read_prompts(["long_context"], FEW)[0]} == {"long_context"}
+    sources = [prompt.source for prompt in read_prompts(["long_context"], FEW)[0]]
+    assert {name: sources.count(name) for name in sources} == {f"{number}k tokens": 2 for number in range(1, 7)}
+    both = read_prompts(["long_context", "hub:lab/exam"], FEW)[0]
+    assert {prompt.source for prompt in both} == {"long_context", "exam"}
 
 
 def test_the_commands_need_no_host_and_take_the_key_from_a_variable(serve, monkeypatch):

@@ -15,6 +15,7 @@ from eagle3_backend.engines.metrics import verify_steps
 from eagle3_backend.engines.prompt_sets import evenly, set_hash
 from eagle3_backend.engines.rounds import Rounds, no_drafts, replay_finding
 from eagle3_backend.findings import Finding, FindingError, Severity, error, warning
+from eagle3_backend.pipeline import long_context
 from eagle3_backend.serving.chat import Chat
 from eagle3_backend.serving.running_server import Identity, RunningServer
 
@@ -38,10 +39,15 @@ def read_prompts(names: Sequence[str], wanted: Wanted) -> tuple[list[Prompt], Wa
     prompts: list[Prompt] = []
     found: list[Finding] = []
     pinned: list[str] = []
+    # Long documents that are asked for alone are of one set: they are taken evenly, and told, by their length.
+    by_length = list(names) == [long_context.NAME]
     for name in names:
         fetched = prompt_sources.read(name)
         pinned += [fetched.pinned] if fetched.pinned else []
-        prompts += [Prompt(each.id, each.file, each.turns[0], each.system) for each in fetched.conversations]
+        prompts += [
+            Prompt(each.id, each.source if by_length else each.file, each.turns[0], each.system)
+            for each in fetched.conversations
+        ]
         found += fetched.bad
     chosen = evenly(prompts, wanted.prompts, SEED)
     if not chosen:

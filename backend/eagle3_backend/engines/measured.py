@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple
 
-from eagle3_backend.engines.answers import Answer, counted_of
+from eagle3_backend.engines.answers import Answer, Prompt, counted_of
 from eagle3_backend.engines.metrics import Drafting
 from eagle3_backend.engines.overlap import Overlap
 from eagle3_backend.engines.statistics import acceptance_interval, repeated_share
@@ -113,22 +113,27 @@ def acceptance(measured: Measured, resamples: int, seed: int) -> Dict[str, Any]:
         "mean": round(counted.length or 1.0, 4),
         "steps": int(counted.drafts),
         "by_position": [round(rate, 4) for rate in counted.position_rates],
-        "by_source": by_source(measured.answers, resamples, seed),
+        "by_source": by_source(told_by(measured.answers), resamples, seed),
         "looping_answers": round(measured.looping, 4),
         "overlap_13gram": {name: found.to_json() for name, found in measured.overlaps.items()},
     }
 
 
-def by_source(answers: Sequence[Answer], resamples: int, seed: int) -> Dict[str, Dict[str, Any]]:
-    """The acceptance length of each kind of prompts (chat, code, maths, ...), from what the answers tell."""
+def by_source(rows: Iterable[Tuple[Prompt, int, int]], resamples: int, seed: int) -> Dict[str, Dict[str, Any]]:
+    """The acceptance length of each kind of prompts (chat, code, ...), from (prompt, accepted, steps) of each."""
     found: Dict[str, List[Tuple[int, int]]] = {}
-    for answer in answers:
-        if answer.steps.count:
-            found.setdefault(answer.prompt.source, []).append((answer.steps.accepted, answer.steps.count))
+    for prompt, accepted, steps in rows:
+        if steps:
+            found.setdefault(prompt.source, []).append((accepted, steps))
     return {
         source: {**acceptance_interval(rows, resamples, seed).to_json(), "steps": sum(steps for _, steps in rows)}
         for source, rows in sorted(found.items())
     }
+
+
+def told_by(answers: Iterable[Answer]) -> List[Tuple[Prompt, int, int]]:
+    """(prompt, accepted, steps) of each answer."""
+    return [(answer.prompt, answer.steps.accepted, answer.steps.count) for answer in answers]
 
 
 def answer_row(name: str, answer: Answer) -> Dict[str, Any]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from eagle3_backend.engines.acceptance import judge
-from eagle3_backend.engines.answers import Answer, counted_of
-from eagle3_backend.engines.measured import LOOP_SHARE, LOOPS_TOLERATED, by_source
+from eagle3_backend.engines.answers import Answer, Prompt, counted_of
+from eagle3_backend.engines.measured import LOOP_SHARE, LOOPS_TOLERATED, by_source, told_by
 from eagle3_backend.engines.metrics import Drafting, Scrape, added, window
 from eagle3_backend.engines.statistics import acceptance_interval, repeated_share, share_interval
 from eagle3_backend.findings import Finding, error, info, warning
@@ -84,11 +84,22 @@ class Rounds:
         ]
 
     @property
+    def _by_prompt(self) -> List[Tuple[Prompt, int, int]]:
+        """(prompt, accepted, verify steps) of each: what answers tell, else what was counted where each had a round of
+        its own; none where neither is."""
+        if self.told.drafts:
+            return told_by(self.answers)
+        if any(len(each.answers) != 1 for each in self.ours):
+            return []
+        counted = [(each.answers[0].prompt, each.counters) for each in self.ours]
+        return [(prompt, int(part.accepted), int(part.drafts)) for prompt, part in counted]
+
+    @property
     def _places(self) -> range:
         return range(1, 1 + len(self.counted.by_position))
 
     def figures(self, resamples: int, seed: int) -> Optional[Dict[str, Any]]:
-        """The acceptance with its interval, None where nothing was drafted; by source where answers tell it."""
+        """The acceptance with its interval; by source where each prompt has its own. None where nothing was drafted."""
         if not self.counted.drafts:
             return None
         interval = acceptance_interval(self.rows, resamples, seed).to_json()
@@ -104,7 +115,7 @@ class Rounds:
                 [share_interval(rows, resamples, seed).to_json()[edge] for edge in ("low", "high")]
                 for rows in self.rows_by_position
             ],
-            "by_source": by_source(self.answers, resamples, seed),
+            "by_source": by_source(self._by_prompt, resamples, seed),
             "source": "answers" if self.told.drafts else "counters" if self.counted.exact else "gauges, estimated",
         }
 

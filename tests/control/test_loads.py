@@ -155,6 +155,27 @@ def test_a_refusal_in_the_middle_ends_the_sweep_and_is_told(serve, monkeypatch):
     assert answer["cells"][0]["prompts"] == 5
 
 
+def test_an_interrupt_leaves_what_was_measured_and_says_what_was_not(serve, monkeypatch, tmp_path):
+    monkeypatch.setenv("MY_KEY", "secret")
+    real, asked = RunningServer.streamed, []
+
+    def streamed(*arguments):
+        asked.append(arguments)
+        if len(asked) == 6:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(RunningServer, "streamed", streamed)
+    file = tmp_path / "asked.jsonl"
+    file.write_text("".join(json.dumps({"prompt": prompt.text}) + "\n" for prompt in PROMPTS))
+    flags = ["--endpoint", serve("vllm", *DRAFTED, *TOLD), "--key-env", "MY_KEY", "--prompts", str(file)]
+    ended = CliRunner().invoke(app, ["bench", *flags, "--concurrency", "1,4", "--json"])
+    assert ended.exit_code == 130
+    answer = json.loads(ended.stdout)
+    assert "5 of 12 at 1 in flight, 0 of 12 at 4 in flight" in found(answer, "bench_interrupted")[0]["message"]
+    assert answer["acceptance"]["over"] == "5 answers"
+
+
 def test_another_server_behind_the_same_address_is_not_measured_on(serve, cut, monkeypatch):
     server = RunningServer(serve("vllm", *DRAFTED), "secret")
     monkeypatch.setattr(server, "identify", lambda: replace(server.identity, version="9.9"))

@@ -88,7 +88,7 @@ class Sweep:
         self.lost: list[dict[str, Any]] = []
 
     def run(self) -> None:
-        """Raises FindingError for a server that cannot be measured at all."""
+        """Raises FindingError for a server that cannot be measured at all, KeyboardInterrupt with nothing measured."""
         self._expect()
         try:
             for concurrency in self._wanted.concurrencies:
@@ -97,6 +97,11 @@ class Sweep:
             if not self.loads and not self._cuts:
                 raise
             self._lose(problem.findings[0])
+        except KeyboardInterrupt:
+            self._server.hang_up()
+            if not self.loads:
+                raise
+            self.findings.append(self._left_out("bench_interrupted", "The bench was interrupted.", "Measure again."))
         if self._refusals:
             self.findings.append(refused(self._refusals, self._known, REFUSED))
         if self._cuts:
@@ -201,23 +206,25 @@ class Sweep:
             raise FindingError(self._changed(_words(before), _words(now)))
 
     def _lose(self, cause: Finding) -> None:
-        """Tell what was measured of what was wanted."""
+        """Tell of a server that was lost, and what was measured of what was wanted."""
+        self.findings += [] if _may_pass(cause) else [cause]
+        fix = "Look whether the server is still there, and measure again."
+        self.findings.append(self._left_out("endpoint_lost", f"The server was lost: {cause.message}", fix))
+
+    def _left_out(self, code: str, why: str, fix: str) -> Finding:
+        """What was not measured, for this reason."""
         asked = {load.concurrency: (load.asked, load.prompts) for load in self.loads}
         loads = {each: asked.get(each, (0, len(self._prompts))) for each in self._wanted.concurrencies}
         parts = [f"{done} of {total} at {each} in flight" for each, (done, total) in loads.items()]
         whole = sum(done == total for done, total in loads.values())
-        self.lost.append({"way": SERVED, "depth": self._depth, "loads_kept": whole, "why": cause.message})
-        self.findings += [] if _may_pass(cause) else [cause]
-        self.findings.append(
-            error(
-                "endpoint_lost",
-                f"The server was lost: {cause.message} The figures are those of the prompts asked before: "
-                f"{', '.join(parts)}.",
-                path="endpoint",
-                expected=sum(total for _, total in loads.values()),
-                actual=sum(done for done, _ in loads.values()),
-                fix="Look whether the server is still there, and measure again.",
-            )
+        self.lost.append({"way": SERVED, "depth": self._depth, "loads_kept": whole, "why": why})
+        return error(
+            code,
+            f"{why} The figures are those of the prompts asked before: {', '.join(parts)}.",
+            path="endpoint",
+            expected=sum(total for _, total in loads.values()),
+            actual=sum(done for done, _ in loads.values()),
+            fix=fix,
         )
 
     def _changed(self, before: Any, now: Any) -> Finding:

@@ -25,7 +25,7 @@ from eagle3_tui.commands.campaign import (
     choose,
     opened,
 )
-from eagle3_tui.commands.output import OK, REFUSED, Output, clean, command
+from eagle3_tui.commands.output import INTERRUPTED, OK, REFUSED, Output, clean, command
 
 if TYPE_CHECKING:
     from eagle3_backend.control.running import Drafter, RunningServer, Wanted
@@ -269,4 +269,6 @@ def _end(output: Output, answer: dict[str, Any], text: str) -> None:
     findings = [Finding.from_json(entry) for entry in answer["findings"]]
     output.findings(findings)
     output.give(answer, text)
+    if any(finding.code == "bench_interrupted" for finding in findings):
+        raise typer.Exit(INTERRUPTED)
     raise typer.Exit(REFUSED if worst(findings) is Severity.ERROR else OK)

@@ -64,6 +64,15 @@ def test_where_answers_tell_no_steps_a_source_has_its_figure_only_from_rounds_of
     alone, together = (row["acceptance_length"] for row in cells)
     assert {name: one["steps"] for name, one in alone["by_source"].items()} == dict.fromkeys(SOURCES, 2 * 12)
     assert alone["steps"] == together["steps"] == 6 * 12 and together["by_source"] == {}
+    assert alone["prompts"] == together["prompts"] == 6
+
+
+def test_long_documents_alone_stand_beside_those_of_a_campaign(serve):
+    server = RunningServer(serve("vllm", *DRAFTED, *TOLD), "secret")
+    long = [Prompt(source, source, f"Question about {source}.") for source in ("1k tokens", "6k tokens")]
+    for prompts, name in ((long, "long_context"), ([*long, PROMPTS[0]], "published")):
+        answer = bench(server, prompts, Wanted(3, 24, (1,)))
+        assert list(answer["acceptance_length"]) == [name]
 
 
 def test_other_traffic_costs_only_the_rounds_that_it_was_in(serve):

@@ -141,11 +141,17 @@ def measure(
         "tokens_per_second": cells[0]["tokens_per_second"] if cells else None,
         "engine": {"name": identity.engine, "version": identity.version},
         "cells": cells,
-        "acceptance_length": {"published": acceptance} if acceptance else {},
+        "acceptance_length": {_name_of(prompts): acceptance} if acceptance else {},
         "ways_lost": sweep.lost,
         "recipe": _recipe(identity, prompts, wanted, measured, streamed=sweep.streamed),
     }
     return _answer(server, findings, **figures), measured
+
+
+def _name_of(prompts: Sequence[Prompt]) -> str:
+    """The set of a campaign's bench that these prompts stand beside."""
+    is_long = {prompt.source for prompt in prompts} <= {*long_context.SOURCES}
+    return long_context.NAME if is_long else "published"
 
 
 def _cut_short(cut: int, answers: int, wanted: Wanted, identity: Identity) -> Finding:

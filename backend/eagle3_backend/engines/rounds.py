@@ -62,6 +62,11 @@ class Rounds:
         return self.told if self.told.drafts else self.counters
 
     @property
+    def _counted_rounds(self) -> Sequence[Round]:
+        """Those that the figures rest on."""
+        return self.rounds if self.told.drafts else self.ours
+
+    @property
     def rows(self) -> List[Tuple[int, int]]:
         """(accepted, verify steps) of each answer, or of each round where answers tell nothing."""
         if self.told.drafts:
@@ -108,6 +113,7 @@ class Rounds:
             "low": interval["low"],
             "high": interval["high"],
             "over": f"{len(self.rows)} {'answers' if self.told.drafts else 'rounds'}",
+            "prompts": len({answer.prompt for each in self._counted_rounds for answer in each.answers}),
             "steps": int(self.counted.drafts),
             "depth": self.depth,
             "by_position": [round(rate, 4) for rate in self.counted.position_rates],

@@ -15,6 +15,9 @@ NAME = "long_context"
 LENGTHS = (1000, 2000, 3000, 4000, 5000, 6000)
 """Tokens of a prompt, about: they depend on the tokenizer, mostly on what it makes of numbers."""
 
+SOURCES = tuple(f"{tokens // 1000}k tokens" for tokens in LENGTHS)
+"""What the prompts of each length are called."""
+
 PEOPLE = (
     "Agnes Brandvold", "Tomas Querido", "Irena Maslak", "Owen Ferris", "Leila Haddad", "Piet Verstraten",
     "Noor Anand", "Gustav Lindqvist", "Maeve Corrigan", "Samir Boukhari", "Edda Holm", "Rosa Tanner",
@@ -181,11 +184,11 @@ _KINDS: Dict[str, Tuple[Callable[[random.Random, int], _Page], float]] = {
 def rows() -> List[Dict[str, Any]]:
     """The prompts as records of a prompt file: 4 of each length, the shortest first; ``source`` is the length."""
     found = []
-    for tokens in LENGTHS:
+    for tokens, source in zip(LENGTHS, SOURCES):
         for kind, (write, density) in _KINDS.items():
             draw = random.Random(f"{kind} {tokens}")
             document, title, question = write(draw, round(tokens * density))
             text = f"Read {title}.\n\n{document}\n\nNow answer from it: {question}"
             label = f"{tokens // 1000}k"
-            found.append({"id": f"long-{label}-{kind}", "source": f"{label} tokens", "turns": [text]})
+            found.append({"id": f"long-{label}-{kind}", "source": source, "turns": [text]})
     return found

@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from eagle3_backend.findings import FindingError, Severity  # noqa: E402
 from eagle3_backend.stages import export, train, vocab  # noqa: E402
 from eagle3_backend.stages.drafter_model import load_drafter  # noqa: E402
+from eagle3_backend.stages.reference_drafter import ReferenceDrafter  # noqa: E402
+from eagle3_backend.stages.starting_drafter import go_on_from  # noqa: E402
 from eagle3_backend.stages.training_rows import batch_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -68,6 +70,17 @@ def test_before_the_first_step_the_logits_are_those_of_the_drafter_to_the_last_b
         assert torch.equal(ours, theirs)
     served = trainer.drafter.served_weights()
     assert all(torch.equal(served[name], tensor) for name, tensor in trainer.start.tensors.items())
+
+
+@pytest.mark.parametrize("form", ["fc_norm", "norm_before_fc"])
+def test_channels_are_scaled_unless_each_state_is_normed(attempt, training_inputs, form) -> None:
+    trainer = train.Trainer(attempt("train", training_inputs, **SMALL, **{form: True}))
+    drafter, weight = trainer.drafter, trainer.drafter.fc.weight.detach().clone()
+    start = ReferenceDrafter(drafter.config, drafter.served_weights(), trainer.target_ids)
+    go_on_from(drafter, start, trainer.data.conversations)
+    scaled = bool((drafter.aux_scale != 1).any())
+    assert scaled is (form != "fc_norm")
+    assert torch.equal(drafter.fc.weight / drafter.aux_scale, weight)
 
 
 def test_a_drafter_of_another_form_is_told_field_by_field(attempt, training_inputs, earlier) -> None:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 from eagle3_backend.findings import FindingError  # noqa: E402
 from eagle3_backend.stages import train  # noqa: E402
-from eagle3_backend.stages.optimization import schedule  # noqa: E402
+from eagle3_backend.stages.optimization import schedule, set_rate  # noqa: E402
 from eagle3_backend.stages.training_data import parts_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -52,6 +52,20 @@ def test_adamw_moves_every_weight_and_decays_no_norm(attempt, training_inputs) -
     norms, matrices = optimizer.param_groups
     assert {weight.dim() for weight in norms["params"]} == {1}
     assert len(norms["params"]) + len(matrices["params"]) == len(list(trainer.drafter.parameters()))
+
+
+@pytest.mark.parametrize(("optimizer", "times"), [("muon", 10), ("adamw", 1)])
+def test_beside_muon_the_norms_take_ten_times_the_rate(attempt, training_inputs, optimizer, times) -> None:
+    trainer = train.Trainer(attempt("train", training_inputs, **SMALL, optimizer=optimizer, train_head=True))
+    set_rate(trainer.optimizers, 0.01)
+    rates = {
+        weight: group["lr"]
+        for each in trainer.optimizers.values()
+        for group in each.param_groups
+        for weight in group["params"]
+    }
+    assert len(rates) == len(list(trainer.drafter.parameters()))
+    assert all(rate == 0.01 * (times if weight.dim() == 1 else 1) for weight, rate in rates.items())
 
 
 def test_parts_of_a_batch_keep_its_order_and_lose_nothing(attempt, training_inputs) -> None:

@@ -196,7 +196,7 @@ class TrainParameters(StageParameters):
     epochs: int = 3
     """Passes over the training rows, >= 1."""
     learning_rate: float = 3e-3
-    """Peak learning rate of Muon and AdamW."""
+    """Peak learning rate; with `muon` the norms take ten times of it."""
     warmup: float = 0.03
     """Share of all steps in which the learning rate rises before it follows `schedule`. In [0, 1)."""
     schedule: str = "cosine"

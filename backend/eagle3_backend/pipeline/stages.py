@@ -59,7 +59,7 @@ _STAGES = (
         "train",
         False,
         True,
-        version=2,
+        version=3,
     ),
     Stage(
         "evaluate",

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import nn
 
 from eagle3_backend.pipeline.parameters import TrainParameters
 
+GAIN_RATE = 10.0
+"""Learning rate of the norms' gains beside that of the matrices under Muon. There an update has the size of 0.2 rates
+and a first weight that of 0.02; a gain begins at 1 and moves by one rate: so both move by the same share of themselves.
+"""
+MOMENTUM = 0.9
+"""Of Muon. With its usual 0.95 a gradient still counts after twenty steps, and a training here may have a hundred."""
 FINAL_SHARE = 0.0
 """Share of the peak learning rate that is left at the end of the cosine or the line."""
 
 
 def build_optimizers(drafter: nn.Module, parameters: TrainParameters) -> dict[str, torch.optim.Optimizer]:
-    """Muon (momentum 0.95, 5 Newton-Schulz steps, update scaled to AdamW's size) for 2-D weights but the head.
+    """Muon (5 Newton-Schulz steps, update scaled to AdamW's size) for 2-D weights but the head.
 
-    The head, when it is trained, and the norms go to AdamW; norms without weight decay. With ``adamw`` the matrices go
-    there too.
+    The head, when it is trained, and the norms go to AdamW; norms without weight decay and at `GAIN_RATE`. With
+    ``adamw`` the matrices go there too, all at one rate.
     """
     named = [(name, weight) for name, weight in drafter.named_parameters() if weight.requires_grad]
     matrices = [weight for name, weight in named if weight.dim() == 2 and name != "lm_head.weight"]
@@ -26,15 +33,21 @@ def build_optimizers(drafter: nn.Module, parameters: TrainParameters) -> dict[st
     decay = parameters.weight_decay
     muon = parameters.optimizer == "muon"
     decayed = head if muon else matrices + head
-    adamw = torch.optim.AdamW(
-        [{"params": norms, "weight_decay": 0.0}, {"params": decayed, "weight_decay": decay}], betas=(0.9, 0.95)
-    )
+    gains = {"params": norms, "weight_decay": 0.0, "share": GAIN_RATE if muon else 1.0}
+    adamw = torch.optim.AdamW([gains, {"params": decayed, "weight_decay": decay}], betas=(0.9, 0.95))
     if not muon:
         return {"adamw": adamw}
     return {
-        "muon": torch.optim.Muon(matrices, weight_decay=decay, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
+        "muon": torch.optim.Muon(matrices, weight_decay=decay, momentum=MOMENTUM, adjust_lr_fn="match_rms_adamw"),
         "adamw": adamw,
     }
+
+
+def set_rate(optimizers: Mapping[str, torch.optim.Optimizer], rate: float) -> None:
+    """Let every group of weights take its share of the learning rate."""
+    for optimizer in optimizers.values():
+        for group in optimizer.param_groups:
+            group["lr"] = rate * group.get("share", 1.0)
 
 
 def schedule(step: int, total: int, warmup: float, kind: str = "cosine") -> float:

@@ -141,7 +141,7 @@ def foreign_embedding(start: ReferenceDrafter, embedding: Tensor) -> Finding | N
 
 
 def go_on_from(drafter: Drafter, start: ReferenceDrafter, conversations: Sequence[Conversation]) -> None:
-    """Give the drafter the weights of ``start``; fc is scaled to the data as that of a fresh drafter is."""
+    """Give the drafter the weights of ``start``; fc is scaled to the data where no ``fc_norm`` does so."""
     weights = {name: tensor.float() for name, tensor in start.tensors.items() if name != EMBEDDING}
     drafter.load_state_dict({**weights, "aux_scale": torch.ones_like(drafter.aux_scale)})
     with torch.no_grad():
@@ -150,11 +150,14 @@ def go_on_from(drafter: Drafter, start: ReferenceDrafter, conversations: Sequenc
 
 
 def scale_exactly(drafter: Drafter, conversations: Sequence[Conversation]) -> None:
-    """Scale the aux channels about as those of a fresh drafter, by powers of two.
+    """Scale the aux channels about as those of a fresh drafter, by powers of two; after ``fc_norm`` not at all.
 
     What is multiplied by such a scale and divided by it stays the same to the last bit, in every dtype, so that a
-    drafter computes exactly what it computed before.
+    drafter computes exactly what it computed before. ``fc_norm`` has brought every state to one size already; scaled
+    on top of that, a drafter of random weights learns slower in its first steps (benchmarks/README.md).
     """
+    if drafter.fc_norm is not None:
+        return
     scale_aux(drafter, conversations)
     exponents = drafter.aux_scale.log2().round().int()
     drafter.aux_scale.copy_(torch.ldexp(torch.ones_like(drafter.aux_scale), exponents))

@@ -22,7 +22,7 @@ from eagle3_backend.stages.checkpoints import Progress
 from eagle3_backend.stages.context import StageContext, Stopped
 from eagle3_backend.stages.drafter_model import Drafter
 from eagle3_backend.stages.initial_weights import initialise
-from eagle3_backend.stages.optimization import build_optimizers, schedule
+from eagle3_backend.stages.optimization import build_optimizers, schedule, set_rate
 from eagle3_backend.stages.ranks import Ranks, joined, use_all_cores
 from eagle3_backend.stages.starting_drafter import foreign_embedding, fresh_config, go_on_from, start_of
 from eagle3_backend.stages.store import open_store
@@ -146,9 +146,7 @@ class Trainer:
         conversations = [entry.cut(depth) for entry in conversations]
         share = schedule(step, self.total, self.parameters.warmup, self.parameters.schedule)
         rate = self.parameters.learning_rate * share
-        for optimizer in self.optimizers.values():
-            for group in optimizer.param_groups:
-                group["lr"] = rate
+        set_rate(self.optimizers, rate)
         # Every rank knows the whole batch, so that the means are those of all ranks and all parts of the step.
         used = torch.stack([entry.valid.sum(1) for entry in conversations]).sum(0)
         weights = (self.step_weights if measured else torch.ones(depth)) / used.clamp(min=1)

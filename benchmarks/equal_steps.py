@@ -7,12 +7,13 @@ state). What is equal and what is a trainer's own:
 
 - Equal: conversations, their states, target, draft vocabulary, form of the drafter, epochs, unrolled steps at most,
   number of optimizer steps (speculators' packing into rows of 512 tokens gives it, ours is cut to as many), bfloat16
-  products, clipping, frozen embedding and head, both learning rates tried with the first seed: that of the library's
-  defaults and that of ours. A trainer gets the one that drafts longer from the held-out conversations, in plain torch.
-- speculators' own, its defaults: Muon with weight decay 0.1, a linear schedule with 1 % warm-up, KL loss, all unrolled
-  steps of the same weight. Its default form (window, norm before residual, one norm before fc) is not asked for.
-- Ours, the defaults of the stage: Muon with weight decay 0.05, a cosine with 3 % warm-up, KL loss, unrolled step k in a
-  share 0.5 ** k of the optimizer steps.
+  products, clipping, frozen embedding and head, loss (KL), the learning rates that may be tried with the first seed.
+  From `BEGIN` on the next rate is tried, up or else down, as long as it drafts longer from the held-out conversations
+  (plain torch); a trainer gets the best.
+- speculators' own, its defaults: Muon with weight decay 0.1, a linear schedule with 1 % warm-up, all unrolled steps of
+  the same weight. Its default form (window, norm before residual, one norm before fc) is not asked for.
+- Ours, the defaults of the stage: Muon with weight decay 0.05, a cosine with 3 % warm-up, the norms' gains at ten times
+  the rate, unrolled step k in a share 0.5 ** k of the optimizer steps.
 
 Ours trains twice. ``native`` starts from the random numbers that speculators starts from with the same seed (see
 `first_weights`), which leaves the training alone to differ. ``native_fitted`` starts as the stage does by default, from
@@ -27,7 +28,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,10 @@ from eagle3_backend.stages.training_rows import grouped, order_of
 
 FORMS: dict[str, dict[str, Any]] = {"eagle3": {}, "eagle31": {"fc_norm": True, "norm_output": True}}
 SEEDS = (0, 1, 2)
-RATES = (1e-3, 3e-3)
-"""Learning rates of speculators' defaults and of ours."""
+RATES = (1e-3, 3e-3, 6e-3, 1e-2)
+"""Learning rates that may be tried; the first is speculators' default, the second ours."""
+BEGIN = {"speculators": 3e-3, "native": 3e-3, "native_fitted": 1e-3}
+"""Where trying begins: the better of those two rates."""
 CONVERSATIONS, EPOCHS, DEPTH = 300, 1, 3
 PEER = {
     "trainer": "speculators",
@@ -101,9 +104,9 @@ class Comparison:
         self._peers: dict[tuple[str, int], Trained] = {}
 
     def choice(self, trainer: str, form: str) -> Choice:
-        """Try both learning rates with the first seed, then take the better one for all seeds."""
-        lengths = {rate: self._held_out(self.trained(trainer, form, SEEDS[0], rate)) for rate in RATES}
-        rate = max(lengths, key=lambda each: lengths[each])
+        """Try learning rates with the first seed, then take the best one for all seeds."""
+        lengths = climbed(lambda rate: self._held_out(self.trained(trainer, form, SEEDS[0], rate)), BEGIN[trainer])
+        rate = best(lengths)
         return Choice(rate, lengths, tuple(self.trained(trainer, form, seed, rate) for seed in SEEDS))
 
     def trained(self, trainer: str, form: str, seed: int, rate: float) -> Trained:
@@ -113,7 +116,7 @@ class Comparison:
             found = self._peers[form, seed] = self._train({**values, **PEER}, self.python)
             return found
         # Its steps and its first weights do not depend on the rate: take one that is there.
-        peer = self._peers.get((form, seed)) or self.trained("speculators", form, seed, RATES[0])
+        peer = self._peers.get((form, seed)) or self.trained("speculators", form, seed, BEGIN["speculators"])
         values["batch_rows"] = rows_for(peer.steps, Path(self.inputs["store"]), seed)
         if trainer == "native":
             values["start_from"] = str(self._first_weights(peer.checkpoint, form, seed))
@@ -141,6 +144,26 @@ class Comparison:
         inputs = {"target": self.inputs["target"], "vocab": self.inputs["vocab"], "checkpoint": str(trained.checkpoint)}
         output, _ = attempt(self.folder, "export", inputs, {}, sys.executable)
         return output / "flat"
+
+
+def best(lengths: Mapping[float, float]) -> float:
+    """The learning rate that drafts longest."""
+    return max(lengths, key=lambda each: lengths[each])
+
+
+def climbed(measure: Callable[[float], float], begin: float) -> dict[float, float]:
+    """What ``measure`` says of ``begin`` and of the `RATES` above it up to the first that is not better; where none is
+    better, of those below it likewise."""
+    lengths = {begin: measure(begin)}
+    place = RATES.index(begin)
+    for way in (RATES[place + 1 :], RATES[:place][::-1]):
+        for rate in way:
+            lengths[rate] = measure(rate)
+            if best(lengths) != rate:
+                break
+        if best(lengths) != begin:
+            break
+    return lengths
 
 
 def rows_for(steps: int, store: Path, seed: int) -> int:

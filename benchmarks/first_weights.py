@@ -1,10 +1,11 @@
 """The same random first weights for both trainers of row 14, each in the trainer's own terms.
 
-speculators' fc reads the aux states as they come, ours reads them divided by a power of two near each channel's root
-mean square (up to a few hundred apart), and the scale is folded into fc at the end. So the same random numbers are
-another function. Taken over as the same function instead, single massive channels drown all others in our terms, and
-some dozens of steps cannot change that: such a start would compare how far a trainer is from where it would never
-begin.
+In the EAGLE-3 form speculators' fc reads the aux states as they come, ours reads them divided by a power of two near
+each channel's root mean square (up to a few hundred apart), and the scale is folded into fc at the end. So the same
+random numbers are another function. Taken over as the same function instead, single massive channels drown all others
+in our terms, and some dozens of steps cannot change that: such a start would compare how far a trainer is from where it
+would never begin. In the EAGLE-3.1 form a norm of each aux state comes before fc, ours scales nothing on top of it, and
+both begin with the same function.
 """
 
 from __future__ import annotations

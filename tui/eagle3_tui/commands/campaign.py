@@ -138,7 +138,8 @@ def open_campaign(
     request = Open(places.find_profile(choice.profile), choice.settings, smoke)
     opening = control.submit(request)
     if wait([opening], PATIENCE_SECONDS).not_done:
-        output.say(f"Still reaching {clean(control.snapshot().host.name)}; a first contact brings the agent there.")
+        host = clean(control.snapshot().host.name) or "the host"
+        output.say(f"Still reaching {host}; a first contact brings the agent there.")
     try:
         opening.result()
         return False

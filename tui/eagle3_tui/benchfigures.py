@@ -117,8 +117,8 @@ def _rows(bench: Bench) -> Iterator[tuple[str, _Cell]]:
     yield "00 recommended", ("recommended depth", words, means, "accent")
     yield "01 speed", ("speed-up, one request", interval(summary.get("speedup_c1"), "x"), SPEED, "text")
     equal, total = summary.get("lossless_equal"), summary.get("lossless_total")
-    lossless = "not compared" if total is None else f"{number_of(equal)} of {number_of(total)} equal"
-    yield "02 lossless", ("lossless", lossless, LOSSLESS, "text" if total is None or equal == total else "bad")
+    lossless = "not compared" if not total else f"{number_of(equal)} of {number_of(total)} equal"
+    yield "02 lossless", ("lossless", lossless, LOSSLESS, "text" if not total or equal == total else "bad")
     for entry in map(_map, _list(summary.get("recommended_by_concurrency"))):
         load, depth = number_of(entry.get("concurrency")), entry.get("depth")
         words = "off" if depth == 0 else number_of(depth)
@@ -197,13 +197,14 @@ def figures_of_control(name: Any, entry: Any) -> tuple[str, str, str]:
 
 
 def interval(value: Any, before: str = "") -> str:
-    """ "2.31 (2.20 to 2.43)"."""
+    """ "2.31 (2.20 to 2.43)"; of one prompt no interval, which would claim to be certain."""
     told = _map(value)
     if told.get("mean") is None:
         return "not measured"
     words = before + number_of(told["mean"])
     low, high = told.get("low"), told.get("high")
-    return words if low is None or high is None else f"{words} ({number_of(low)} to {number_of(high)})"
+    unknown = low is None or high is None or told.get("prompts") == 1
+    return words if unknown else f"{words} ({number_of(low)} to {number_of(high)})"
 
 
 def by_position(length: Mapping[str, Any]) -> str:

@@ -179,7 +179,7 @@ def as_markdown(summary: Mapping[str, Any], title: str = "Bench") -> str:
         parts += ["## Acceptance length", _table(("prompts", "length", "number", "verify steps"), lengths)]
     controls = [figures_of_control(name, entry)[:2] for name, entry in _map(summary.get("controls")).items()]
     total = summary.get("lossless_total")
-    lossless = "not compared" if total is None else f"{number_of(summary.get('lossless_equal'))} of {number_of(total)}"
+    lossless = "not compared" if not total else f"{number_of(summary.get('lossless_equal'))} of {number_of(total)}"
     parts += [
         "## Checks",
         _table(("check", "outcome"), [("same greedy text as without drafting", lossless), *controls]),

@@ -65,7 +65,7 @@ def test_what_was_not_measured_is_no_number():
     assert values(Bench("A", {**empty, "recommended_depth": 0}))["recommended depth"] == ("0: without it",)
 
 
-@pytest.mark.parametrize("nasty", [None, 3, "x", [1, {}], {"a": [None]}, float("nan"), True])
+@pytest.mark.parametrize("nasty", [None, 3, "x", [1, {}], {"a": [None]}, float("nan"), True, 10**400])
 def test_a_manifest_of_any_shape_is_shown(nasty):
     summary = {name: nasty for name in THREE}
     figures([Bench("A", summary, {"verdict": nasty, "equal_share": nasty, "controls": nasty, "steps": nasty})])

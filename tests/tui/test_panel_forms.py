@@ -284,6 +284,10 @@ async def test_the_bench_of_a_running_server_stands_beside_those_of_the_campaign
         await panel.settle()
         await panel.press("[")
         assert "B  box.json" in panel.text(), "it stays known while the panel is open"
+        panel.app.screen.results.insert(0, panel.app.screen.results[1])
+        panel.app.screen.redraw()
+        await panel.settle()
+        assert "B  box.json" in panel.text(), "and beside when the campaign has one more"
 
 
 async def test_a_file_without_a_bench_is_refused_and_without_a_campaigns_bench_a_file_stands_alone(

@@ -227,15 +227,25 @@ def engine_of(summary: Mapping[str, Any]) -> str:
 
 def number_of(value: Any) -> str:
     """A number in words; anything else is unknown."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    known = real(value)
+    if known is None:
         return UNKNOWN
-    return f"{value:.2f}" if isinstance(value, float) and 0.005 <= abs(value) < 10 else number(float(value))
+    return f"{known:.2f}" if isinstance(value, float) and 0.005 <= abs(known) < 10 else number(known)
 
 
 def share_of(value: Any, digits: int = 0) -> str:
+    known = real(value)
+    return UNKNOWN if known is None else f"{100 * known:.{digits}f} %"
+
+
+def real(value: Any) -> float | None:
+    """A number as a float; None for anything else, and for a whole number that is too large to be one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return UNKNOWN
-    return f"{100 * value:.{digits}f} %"
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _list(value: Any) -> Sequence[Any]:

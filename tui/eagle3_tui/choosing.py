@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,7 @@ class Choosing:
     async def _document(self, chosen: Candidate) -> Document:
         """Read one side without holding up the panel. Raises FindingError."""
         if chosen.kind == PROFILE:
-            return await asyncio.to_thread(comparing.profile_document, Path(chosen.path).expanduser())
+            return await asyncio.to_thread(comparing.profile_document, Path(os.path.expanduser(chosen.path)))
         if chosen.where == "here":
             return await asyncio.to_thread(comparing.drafter_document, chosen.path)
         if chosen.kind == DRAFTER:

@@ -6,6 +6,7 @@ The loaders read files and may take as long as a disk takes: call them on a thre
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -82,7 +83,7 @@ class Comparison:
 
 def drafter_document(path: str) -> Document:
     """A drafter of this machine, by its directory or its config.json. Raises FindingError."""
-    folder = Path(path).expanduser()
+    folder = Path(os.path.expanduser(path))
     return of_config(open_config(path), read_inventory(LocalFolder(folder)) if folder.is_dir() else None)
 
 

@@ -5,11 +5,12 @@ Summaries come from manifests of a host: what is missing or of another shape is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eagle3_tui.benchfigures import SETS, by_position, figures_of_control, interval, number_of
+from eagle3_tui.benchfigures import SETS, by_position, figures_of_control, interval, number_of, real
 from eagle3_tui.chartdata import Drawn
 from eagle3_tui.drawing import bar
 from eagle3_tui.text import UNKNOWN, clean
@@ -241,8 +242,8 @@ def _whole(value: Any) -> str:
 
 
 def _number(value: Any) -> float | None:
-    known = isinstance(value, int | float) and not isinstance(value, bool) and value == value
-    return float(value) if known and abs(value) != float("inf") else None
+    known = real(value)
+    return known if known is not None and math.isfinite(known) else None
 
 
 def _list(value: Any) -> Sequence[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ def profiles_by_name() -> dict[str, Path]:
 
 def find_profile(name: str) -> Path:
     """The file of a profile given by name or by path. Raises FindingError `profile_unknown`."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if path.suffix == ".toml" or len(path.parts) > 1:
         return path.absolute()
     known = profiles_by_name()

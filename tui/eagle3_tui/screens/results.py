@@ -39,6 +39,7 @@ class ResultsScreen(StageResultsScreen):
     def __init__(self, stage: str = "") -> None:
         super().__init__(stage)
         self._other = 1
+        self._opened = ""
         self._by_load = False
 
     def _all(self) -> list[Bench]:
@@ -48,7 +49,13 @@ class ResultsScreen(StageResultsScreen):
     def _chosen(self) -> list[Bench]:
         """The first of all, and the one beside it."""
         benches = self._all()
-        return [benches[0], benches[min(self._other, len(benches) - 1)]] if len(benches) > 1 else benches
+        return [benches[0], benches[self._place(len(benches))]] if len(benches) > 1 else benches
+
+    def _place(self, known: int) -> int:
+        """Where the second one stands among all; that of a file keeps its place when another of the campaign comes."""
+        files = list(self.panel.bench_files)
+        place = len(self.results) + files.index(self._opened) if self._opened in files else self._other
+        return max(1, min(place, known - 1))
 
     def table(self) -> Table:
         look = self.panel.look
@@ -154,7 +161,8 @@ class ResultsScreen(StageResultsScreen):
         if known < 2:
             self.panel.notice("there is no other bench")
             return
-        self._other = self._other % (known - 1) + 1
+        self._other = self._place(known) % (known - 1) + 1
+        self._opened = dict(enumerate(self.panel.bench_files, len(self.results))).get(self._other, "")
         self.redraw()
 
     def action_open_bench(self) -> None:
@@ -175,7 +183,7 @@ class ResultsScreen(StageResultsScreen):
             self.app.push_screen(MessageDialog("Cannot open", problem.findings))
             return
         self.panel.bench_files[path] = bench
-        self._other = max(1, len(self.results) + list(self.panel.bench_files).index(path))
+        self._opened = path
         self.redraw()
 
 

@@ -19,7 +19,7 @@ from eagle3_backend.pipeline.hub_sets import HubSet, unavailable, unreadable
 MAX_BYTES = 512 * 1024 * 1024
 """A split that is larger is refused, packed or unpacked: its prompts are held in memory."""
 
-BATCH = 512
+BATCH = 128
 """Rows of a Parquet file that are unpacked at once."""
 
 TIMEOUT = 30.0
@@ -121,7 +121,15 @@ class _Reader:
         except UnicodeDecodeError as problem:
             why = f"{path} is not UTF-8 at byte {problem.start}"
             raise FindingError(unreadable(self._wanted, why, "UTF-8")) from problem
-        except (ValueError, OSError, NotImplementedError) as problem:
+        except (
+            ValueError,
+            OSError,
+            NotImplementedError,
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            MemoryError,
+        ) as problem:
             why = f"{path} is damaged, or of a form that is not known"
             raise FindingError(unreadable(self._wanted, why, "a whole file")) from problem
 
@@ -135,12 +143,25 @@ class _Reader:
             self.columns.update(dict.fromkeys(names))
             number = 0
             for batch in opened.iter_batches(BATCH, columns=hub_sets.columns_to_read(self._wanted, names)):
-                self._unpacked += batch.nbytes
-                if self._unpacked > MAX_BYTES:
-                    raise FindingError(hub_sets.too_large(self._wanted, self._unpacked, MAX_BYTES))
+                self._allow(batch.nbytes)
                 for row in batch.to_pylist():
+                    # Counted as it is held: a dictionary of texts is shared by rows of a batch, and its texts are not.
+                    self._unpacked += _size(row)
+                    self._allow(self._unpacked)
                     number += 1
                     yield f"row {number}", row
+
+    def _allow(self, size: int) -> None:
+        if size > MAX_BYTES:
+            raise FindingError(hub_sets.too_large(self._wanted, size, MAX_BYTES))
+
+
+def _size(value: Any) -> int:
+    """About the bytes of what a row holds."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 8 + sum(map(_size, parts))
 
 
 def _missing(wanted: HubSet, library: str, fix: str) -> Finding:

@@ -144,6 +144,42 @@ def test_parquet_that_is_damaged_unpacks_to_too_much_or_cannot_be_read_here_is_r
     assert refused("hub:lab/exam").code == "pyarrow_missing"
 
 
+def test_parquet_of_shared_texts_counts_as_what_it_unpacks_to(hub, monkeypatch):
+    def shared(rows, texts):
+        packed = pyarrow.array([row % len(texts) for row in range(rows)], pyarrow.int32())
+        file = io.BytesIO()
+        column = pyarrow.DictionaryArray.from_arrays(packed, pyarrow.array(texts))
+        parquet.write_table(pyarrow.table({"prompt": column}), file)
+        return file.getvalue()
+
+    monkeypatch.setattr(reader, "MAX_BYTES", 1_000_000)
+    hub.files = {"bomb.parquet": shared(200, ["x" * 10_000])}
+    assert refused("hub:lab/exam").code == "prompt_set_too_large"
+    monkeypatch.setattr(reader, "BATCH", 2)
+    hub.files = {"many.parquet": shared(500, [f"{number:01000}" for number in range(20)])}
+    assert len(turns("hub:lab/exam")) == 500
+
+
+def test_a_set_without_records_or_with_values_that_nothing_can_hold_is_refused_for_that(hub):
+    nothing = io.BytesIO()
+    parquet.ParquetWriter(nothing, pyarrow.schema([("prompt", pyarrow.string())])).close()
+    hub.files = {"none.parquet": nothing.getvalue(), "null.parquet": parquet_of([{"prompt": None, "said": "Hi"}])}
+    hub.files["late.parquet"] = parquet_of([{"prompt": "Hi", "source": pyarrow.scalar(2**30, pyarrow.date32())}])
+    finding = refused("hub:lab/exam:none")
+    assert finding.code == "prompt_set_unreadable" and "no record" in finding.message
+    assert "no prompt that could be read in prompt" in refused("hub:lab/exam:null").message
+    assert refused("hub:lab/exam:late").code == "prompt_set_unreadable"
+
+
+def test_lists_of_messages_are_read_by_what_they_hold_and_not_by_their_name(hub):
+    hub.files = {"test.parquet": parquet_of([{"conversations": CHAT}])}
+    hub.write("deep.jsonl", {"messages": CHAT}, {"messages": CHAT})
+    hub.files["deep.jsonl"] += b"[" * 100_000 + b"\n"
+    assert turns("hub:lab/exam:test") == [("Hi",)]
+    fetched = fetch("hub:lab/exam:deep")
+    assert len(fetched.conversations) == 2 and len(fetched.bad) == 1
+
+
 def test_a_stop_ends_it_before_the_next_file(hub):
     hub.write("test/0.jsonl", {"prompt": "Hi"})
     hub.write("test/1.jsonl", {"prompt": "Bye"})

@@ -103,7 +103,7 @@ def _count(path: Path, modified: int) -> tuple[tuple[int, int], ...]:
         text = file.read()
     try:
         rows = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
-    except ValueError:
+    except (ValueError, RecursionError):
         rows = text.splitlines()
     return tuple(_row(row) for row in rows if row)
 

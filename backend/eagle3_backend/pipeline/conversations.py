@@ -122,14 +122,14 @@ def records_of(text: str) -> list[tuple[str, Any]]:
     if text.lstrip().startswith("["):
         try:
             return [(f"record {number}", record) for number, record in enumerate(json.loads(text), 1)]
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
     records: list[tuple[str, Any]] = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 records.append((f"line {number}", json.loads(line)))
-            except ValueError:
+            except (ValueError, RecursionError):
                 records.append((f"line {number}", line))
     return records
 
@@ -138,8 +138,11 @@ def parse(record: Any, file: str) -> Conversation | None:
     """A record in any of the formats, None when it is none of them or says nothing."""
     if not isinstance(record, dict):
         return None
-    for key, role, content in (("conversations", "from", "value"), ("messages", "role", "content")):
+    for key in ("conversations", "messages"):
         if isinstance(record.get(key), list):
+            # Either name is used for either form.
+            openai = any(isinstance(entry, dict) and entry.get("role") for entry in record[key])
+            role, content = ("role", "content") if openai else ("from", "value")
             messages = [_message(entry, role, content) for entry in record[key]]
             break
     else:

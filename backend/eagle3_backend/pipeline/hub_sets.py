@@ -131,21 +131,31 @@ def conversations_of(
     """
     seen: Dict[str, None] = {}
 
+    count = 0
+
     def noted() -> Iterator[Tuple[str, Any]]:
+        nonlocal count
         for number, (place, record) in enumerate(records):
             if number < _LOOKED_AT and isinstance(record, dict):
                 seen.update(dict.fromkeys(map(str, record)))
+            count += 1
             yield place, _of_column(record, wanted.column) if wanted.column else record
 
     found, bad = read_records(noted(), wanted.title)
+    if not count:
+        raise FindingError(unreadable(wanted, "it has no record", "records with prompts"))
     if not found:
         raise FindingError(_no_column(wanted, list(dict.fromkeys([*columns, *seen]))))
     return found, bad
 
 
 def _no_column(wanted: HubSet, columns: Sequence[str]) -> Finding:
+    known = (wanted.column,) if wanted.column else _PROMPTS
+    empty = [name for name in known if name in columns]
     what = f"column '{wanted.column}' with prompts" if wanted.column else "column that is known to hold prompts"
-    example = replace(wanted, column=columns[0] if columns else "prompt")
+    what = f"prompt that could be read in {', '.join(empty)}" if empty else what
+    other = next((name for name in columns if name not in empty or not wanted.column), "prompt")
+    example = replace(wanted, column=empty[0] if empty and not wanted.column else other)
     return error(
         "prompt_set_column_unknown",
         f"{wanted} has no {what}; its columns: {', '.join(columns[:_SHOWN]) or 'none'}.",

@@ -60,7 +60,8 @@ def test_each_load_tells_speed_waiting_times_and_acceptance(serve, engine, flags
 
 
 def test_where_answers_tell_no_steps_a_source_has_its_figure_only_from_rounds_of_one_prompt(serve):
-    cells = bench(RunningServer(serve("vllm", *DRAFTED), "secret"), PROMPTS[:6], Wanted(6, 24, (1, 2)))["cells"]
+    asked = [*PROMPTS[:6], Prompt("long", "refused", "x" * 2000)]
+    cells = bench(RunningServer(serve("vllm", *DRAFTED), "secret"), asked, Wanted(7, 24, (1, 2)))["cells"]
     alone, together = (row["acceptance_length"] for row in cells)
     assert {name: one["steps"] for name, one in alone["by_source"].items()} == dict.fromkeys(SOURCES, 2 * 12)
     assert alone["steps"] == together["steps"] == 6 * 12 and together["by_source"] == {}

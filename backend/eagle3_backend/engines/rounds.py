@@ -94,9 +94,10 @@ class Rounds:
         its own; none where neither is."""
         if self.told.drafts:
             return told_by(self.answers)
-        if any(len(each.answers) != 1 for each in self.ours):
+        answered = [each for each in self.ours if each.answers]
+        if any(len(each.answers) > 1 for each in answered):
             return []
-        counted = [(each.answers[0].prompt, each.counters) for each in self.ours]
+        counted = [(each.answers[0].prompt, each.counters) for each in answered]
         return [(prompt, int(part.accepted), int(part.drafts)) for prompt, part in counted]
 
     @property

@@ -20,6 +20,7 @@ from eagle3_backend.serving import running_server
 from eagle3_tui import benchfile
 from eagle3_tui.benchfigures import Bench, figures, not_comparable
 from eagle3_tui.cli import app
+from eagle3_tui.commands.running import bench_text
 
 DRAFTED = ("--speculative-config", json.dumps({"method": "eagle3", "model": "/d", "num_speculative_tokens": 3}))
 TOLD = ("--per-request-spec-decode-metrics", "detailed")
@@ -66,6 +67,9 @@ def test_where_answers_tell_no_steps_a_source_has_its_figure_only_from_rounds_of
     assert {name: one["steps"] for name, one in alone["by_source"].items()} == dict.fromkeys(SOURCES, 2 * 12)
     assert alone["steps"] == together["steps"] == 6 * 12 and together["by_source"] == {}
     assert alone["prompts"] == together["prompts"] == 6
+    alone["by_source"]["code"]["prompts"] = 1
+    told = bench_text({"cells": cells})
+    assert "  chat         1." in told and "over 2 answers, 24 verify steps)" in told and "(one answer, 24 ver" in told
 
 
 def test_long_documents_alone_stand_beside_those_of_a_campaign(serve):

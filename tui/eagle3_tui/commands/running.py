@@ -244,13 +244,12 @@ def _source_lines(sources: dict[str, Any]) -> list[str]:
     if len(sources) < 2:
         return []
     width = max(11, *map(len, sources))
-    return [
-        clean(
-            f"  {name:<{width}}  {told['mean']:.3f}  ({told['low']:.3f} to {told['high']:.3f} over {told['prompts']} "
-            f"answers, {told['steps']} verify steps)"
-        )
-        for name, told in sources.items()
-    ]
+    lines = []
+    for name, told in sources.items():
+        rests_on = f"{told['low']:.3f} to {told['high']:.3f} over {told['prompts']} answers"
+        rests_on = rests_on if told["prompts"] > 1 else "one answer"
+        lines.append(f"  {name:<{width}}  {told['mean']:.3f}  ({rests_on}, {told['steps']} verify steps)")
+    return [clean(line) for line in lines]
 
 
 def _text(answer: dict[str, Any]) -> str:

@@ -177,6 +177,34 @@ def test_a_successor_that_has_served_and_fails_later_keeps_the_place(gateway, st
     assert gateway.run(old["run"])["attempt"] == 1
 
 
+def test_what_had_failed_before_it_was_swapped_is_not_brought_back(gateway, stages):
+    old = stages.spec("old", '(here / "endpoint.json").write_text("{}")\nsys.exit(3)')
+    gateway.start(old)
+    gateway.wait_for(old["run"], "failed")
+    new = instead(stages, old, code=FAILING)
+    gateway.start(new)
+    assert codes(gateway.wait_for(new["run"], "failed")) == ["engine_failed"]
+
+
+def test_a_stop_that_comes_while_the_old_one_is_being_started_again_ends_that_one(gateway, stages, old, until):
+    again = stages.directory(old, 2)
+    (stages.directory(old) / "endpoint.json").write_text('{"port": 41873}')
+    new = instead(stages, old, code=FAILING)
+    gateway.start(new)
+    until(again.exists)
+    (stages.directory(new) / "cancel").write_text('{"by": "somebody"}')
+    gateway.wait_for(new["run"], "failed")
+    assert gateway.wait_for(old["run"], "stopped")["attempt"] == 2
+
+
+def test_nothing_serves_is_told_when_the_host_cannot_start_the_old_one_again(gateway, stages, old):
+    (stages.directory(old) / "endpoint.json").write_text('{"port": 41873}')
+    stages.directory(old, 2).write_text("in the way")
+    new = instead(stages, old, code=FAILING)
+    gateway.start(new)
+    assert codes(gateway.wait_for(new["run"], "failed")) == ["host_io_error", "swap_not_undone", "engine_failed"]
+
+
 def test_the_old_one_serves_on_when_what_the_successor_stands_on_fails(gateway, stages, old):
     before = stages.spec("export", "sys.exit(1)", stage="export")
     gateway.start({**before, "then": [instead(stages, old)]})
@@ -241,5 +269,19 @@ def test_what_a_killed_supervisor_left_is_ended_for_the_successor(gateway, stage
     (stages.directory(old) / "heartbeat").write_text("0 0")  # its last one is long ago
     new = instead(stages, old)
     gateway.start(new)
+    until(lambda: serves(stages, new))
+    assert stages.alive(old) == []
+
+
+def test_the_successor_ends_what_a_supervisor_left_that_was_killed_after_it_was_asked(gateway, stages, old, until):
+    (stages.workspace / "busy").touch()
+    record = json.loads((stages.directory(old) / "supervisor.json").read_text())
+    os.kill(record["supervisor"]["pid"], signal.SIGSTOP)  # it does not get to what it is asked
+    new = instead(stages, old)
+    gateway.start(new)
+    os.kill(record["supervisor"]["pid"], signal.SIGKILL)
+    (stages.workspace / "busy").unlink()
+    until(lambda: gateway.run(old["run"])["state"] == "unknown")
+    (stages.directory(old) / "heartbeat").write_text("0 0")
     until(lambda: serves(stages, new))
     assert stages.alive(old) == []

@@ -11,6 +11,7 @@ brings nobody back: one failure after the other ends there.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
@@ -33,23 +34,36 @@ class Predecessor:
         self.run, self._attempt = str(after["run"]), int(after["attempt"])
         self._failed = str(after.get("failed") or "")
         self._endpoint: Optional[Mapping[str, Any]] = None
+        self._by = ""
+        self.again: Optional[Path] = None
+        """Run directory of the attempt that was started to bring it back."""
 
     def ask_to_end(self, by: str) -> str:
         """Request its stop, unless it has failed; what was done, in a sentence.
 
         Raises FindingError, for an attempt of another host too; nothing was asked then.
         """
+        self._by = by
         if self._failed:
             return f"Serves again, as {self.run}, which had taken its place, failed: {self._failed}"
         endpoint = read_json(self._workspace.existing(self.run, self._attempt) / ENDPOINT)
+        before = runs.describe(self._workspace, self.run, self._attempt)
         stopping.stop(self._workspace, self.run, self._attempt, by=by)
-        self._endpoint = endpoint
+        # What had ended by itself served nobody, whatever it left behind.
+        self._endpoint = endpoint if before.state.is_active or before.orphans else None
         return f"Takes the place of {self.run}, which was asked to end."
 
-    @property
     def has_ended(self) -> bool:
-        """Whether it left its outcome, and with it ports, locks and the memory of its GPUs."""
-        return runs.describe(self._workspace, self.run, self._attempt).state.is_ended
+        """Whether it left its outcome, and with it ports, locks and the memory of its GPUs.
+
+        What a supervisor that died on the way left at work is asked to end, once.
+        """
+        now = runs.describe(self._workspace, self.run, self._attempt)
+        if now.orphans and self._by:
+            by, self._by = self._by, ""
+            with contextlib.suppress(FindingError, OSError):
+                stopping.stop(self._workspace, self.run, self._attempt, by=by)
+        return now.state.is_ended
 
     def bring_back(
         self, successor: Path, spec: Mapping[str, Any], reason: str, secrets: Mapping[str, str]
@@ -75,7 +89,9 @@ class Predecessor:
                 secrets={**secrets, KEY_VARIABLE: str(self._endpoint.get("api_key") or "")},
             )
         except FindingError as problem:
-            return [*problem.findings, _not_brought_back(self.run)]
+            return [*problem.findings, not_brought_back(self.run)]
+        if answer["started"]:
+            self.again = self._workspace.attempt(self.run, answer["attempt"])
         return [_brought_back(run, self.run, answer)]
 
 
@@ -108,7 +124,8 @@ def _brought_back(run: str, old: str, answer: Mapping[str, Any]) -> Finding:
     )
 
 
-def _not_brought_back(old: str) -> Finding:
+def not_brought_back(old: str) -> Finding:
+    """Nothing serves: neither the successor nor the one before it."""
     return error(
         "swap_not_undone",
         f"The endpoint before it, {old}, could not be started again: nothing serves in its place.",

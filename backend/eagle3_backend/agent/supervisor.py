@@ -24,7 +24,7 @@ from eagle3_backend.agent.heartbeat import Heartbeat
 from eagle3_backend.agent.identity import identity_of
 from eagle3_backend.agent.journal import Journal
 from eagle3_backend.agent.ladder import KILL, MARKER, StopLadder, members_of
-from eagle3_backend.agent.succession import Predecessor
+from eagle3_backend.agent.succession import Predecessor, not_brought_back
 from eagle3_backend.agent.workspace import Workspace, read_json
 from eagle3_backend.findings import Finding, FindingError, Severity, error, warning
 from eagle3_backend.pipeline.artifacts import write_json
@@ -109,7 +109,7 @@ class Supervisor:
 
     def _take_over(self, predecessor: Predecessor) -> bool:
         """Start the stage once the old attempt has left; False when this one was asked to leave before, or cannot."""
-        while not predecessor.has_ended:
+        while not predecessor.has_ended():
             self._heartbeat.beat()
             if (self.directory / KILL).exists():
                 break
@@ -254,9 +254,12 @@ class Supervisor:
         locks.release(self._descriptors)
         following = self._start_next() if state is RunState.DONE else None
         self._finish(state, reason, findings, status)
+        self._pass_on_stop(following)
+
+    def _pass_on_stop(self, following: Optional[Path]) -> None:
+        """A stop that came while the next attempt was being started is meant for that one."""
         asked = read_json(self.directory / "cancel")
         if following is not None and asked is not None:
-            # It came while the next stage was being started, and is meant for the chain.
             write_json(following / "cancel", asked)
 
     def _start_next(self) -> Optional[Path]:
@@ -307,6 +310,8 @@ class Supervisor:
                 "findings": [finding.to_json() for finding in [*findings, *self.findings]] + of_stage,
             },
         )
+        if self._predecessor is not None:
+            self._pass_on_stop(self._predecessor.again)
 
     def _bring_back(self, reason: str) -> List[Finding]:
         """Have the attempt whose place this one took serve again, unless this one served, or was asked to leave."""
@@ -316,7 +321,7 @@ class Supervisor:
         try:
             return self._predecessor.bring_back(self.directory, self.spec, reason, self._secrets)
         except OSError as problem:
-            return [_of_system(problem, self.directory)]
+            return [_of_system(problem, self.directory), not_brought_back(self._predecessor.run)]
 
     @staticmethod
     def _say(write: Any) -> None:

@@ -69,7 +69,7 @@ def test_where_answers_tell_no_steps_a_source_has_its_figure_only_from_rounds_of
     assert alone["prompts"] == together["prompts"] == 6
     alone["by_source"]["code"]["prompts"] = 1
     told = bench_text({"cells": cells})
-    assert "  chat         1." in told and "over 2 answers, 24 verify steps)" in told and "(one answer, 24 ver" in told
+    assert "  chat         2." in told and "over 2 answers, 24 verify steps)" in told and "(one answer, 24 ver" in told
 
 
 def test_long_documents_alone_stand_beside_those_of_a_campaign(serve):

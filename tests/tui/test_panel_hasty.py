@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 from concurrent.futures import Future
+from queue import Queue
 
 import pytest
 from textual.events import Key
 
 from eagle3_backend.control.commands import EndOrphan, Resume, Start, Stop, TrustHostKey, WriteProfile
+from eagle3_tui.hangup import insist
 from eagle3_tui.keymap import KEYS
 from eagle3_tui.mock import MockSource
 from eagle3_tui.screens.dashboard import Dashboard
@@ -144,6 +147,15 @@ async def test_what_is_typed_faster_than_a_dialog_opens_is_its_text(show) -> Non
         assert panel.app.screen.query_one("Input").value == "nntrain" and acts(panel) == []
 
 
+async def test_keys_that_wait_for_a_field_depend_on_no_timer_that_begins_too_late(show) -> None:
+    """As one-shot timers of Textual may on a busy machine; all keys would be held from then on, q as well."""
+    async with show("train", (100, 30)) as panel:
+        panel.app.set_timer = lambda *_, **__: None
+        for key in ("X", "n"):
+            panel.app.simulate_key(key)
+        await panel.until(lambda: panel.app.screen.query("Input") and panel.app.screen.query_one("Input").value == "n")
+
+
 async def test_esc_leaves_a_line_that_is_not_open_yet(show) -> None:
     async with show("train", (100, 30)) as panel:
         for key in ("colon", "x", "escape"):
@@ -153,6 +165,22 @@ async def test_esc_leaves_a_line_that_is_not_open_yet(show) -> None:
         assert not panel.app.screen.query("#prompt") and acts(panel) == []
         await panel.press("x")
         assert len(panel.app.screen_stack) == 2
+
+
+async def test_whoever_bounds_the_end_hears_that_the_panel_leaves_and_how(show) -> None:
+    async with show("train", (80, 24)) as panel:
+        told: list[int] = []
+        panel.app.left = told.append
+        await panel.pilot.press("q")
+        panel.app._leave_by_signal(None, 143)
+    assert told == [0, 143]
+
+
+def test_a_process_that_does_not_end_in_time_is_ended(monkeypatch) -> None:
+    ended: Queue[int] = Queue()
+    monkeypatch.setattr(os, "_exit", ended.put)
+    insist(3, seconds=0.0)
+    assert ended.get(timeout=60) == 3
 
 
 async def test_news_and_ticks_that_come_while_the_panel_leaves_find_no_screen_and_do_no_harm(show) -> None:

@@ -14,7 +14,9 @@ STATUS = 129
 """Exit status of a panel whose terminal is gone, as if SIGHUP had ended it: 128 + 1."""
 
 LEAVE_SECONDS = 5.0
-"""How long a panel that was asked to end may take to restore the screen."""
+"""How long a panel that a signal asked to end may take to restore the screen."""
+END_SECONDS = 10.0
+"""The same for one that leaves by itself: control may take five of them to let its hosts go."""
 
 
 def leave_on_signals(leave: Callable[..., Any]) -> None:
@@ -27,14 +29,22 @@ def leave_on_signals(leave: Callable[..., Any]) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             asyncio.get_running_loop().add_signal_handler(number, leave, None, 128 + number)
             if number != signal.SIGINT:
-                signal.signal(number, _insist)  # the loop hears of the signal all the same
+                signal.signal(number, _insisting)  # the loop hears of the signal all the same
 
 
-def _insist(number: int, _: object) -> None:
-    """Runs on the main thread even while its loop waits for the terminal."""
-    timer = threading.Timer(LEAVE_SECONDS, os._exit, (128 + number,))
+def insist(status: int, seconds: float = END_SECONDS) -> None:
+    """End this process in so many seconds if it is still there: whatever it waits for then is not worth a terminal.
+
+    That may be output that nobody takes, or a thread that looks up a name and that Python would wait for.
+    """
+    timer = threading.Timer(seconds, os._exit, (status,))
     timer.daemon = True
     timer.start()
+
+
+def _insisting(number: int, _: object) -> None:
+    """Runs on the main thread even while its loop waits for the terminal."""
+    insist(128 + number, LEAVE_SECONDS)
 
 
 def leave_with_terminal(descriptor: int, let_go: Callable[[], None]) -> None:

@@ -27,7 +27,13 @@ class Leaving(Deeds, inherit_bindings=False):
         super().__init__(**options)
         self.lent = False
         """Whether another program has the terminal, or had it just now."""
+        self.left: Callable[[int], object] = lambda status: None
+        """Hears, once the panel begins to leave, with which status."""
         self._interrupted = -QUIT_SECONDS
+
+    def exit(self, result: Any = None, return_code: int = 0, message: Any = None) -> None:
+        super().exit(result, return_code, message)
+        self.left(return_code)
 
     def _leave_by_signal(self, result: None, status: int) -> None:
         """An interrupt that was typed into a program with our terminal was not meant for us."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from eagle3_tui.app import DEFAULTS, Panel
 from eagle3_tui.configuration import Configuration
 from eagle3_tui.garbage import begin_process
-from eagle3_tui.hangup import leave_with_terminal
+from eagle3_tui.hangup import insist, leave_with_terminal
 from eagle3_tui.source import Source
 
 
@@ -46,6 +46,7 @@ def run_panel(
         own=own,
         reduced=reduced,
     )
+    panel.left = insist
     leave_with_terminal(sys.stdin.fileno(), source.close)
     begin_process()
     try:

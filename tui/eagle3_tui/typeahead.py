@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from textual.events import Key
@@ -30,7 +31,7 @@ class TypeAhead:
         self._held.append(key)
         if len(self._held) == 1:
             self._tries = 0
-            self._panel.set_timer(WAIT_SECONDS, self._look)
+            self._look_soon()
         return True
 
     def missed(self, key: Key) -> bool:
@@ -58,10 +59,14 @@ class TypeAhead:
         focused = stack[-1].focused if stack else None
         return focused if focused is not None and type(focused).__name__ == "Input" else None
 
+    def _look_soon(self) -> None:
+        # Not a timer of Textual: one that begins late never fires, and then no key would come through any more.
+        asyncio.get_running_loop().call_later(WAIT_SECONDS, self._look)
+
     def _look(self) -> None:
         field, self._tries = self._field(), self._tries + 1
         if field is None and self._opens() and self._tries < TRIES:
-            self._panel.set_timer(WAIT_SECONDS, self._look)
+            self._look_soon()
             return
         held, self._held = self._held, []
         for key in held if self._panel.screen_stack else ():

@@ -121,7 +121,7 @@ def test_time_goes_on_from_what_the_host_said():
 
 
 def test_progress_and_findings_come_from_journal_and_host_alike():
-    fold = RunFold({"train/loss": [(0.0, 3.0)]})
+    fold = RunFold([("train/loss", (0.0, 3.0))])
     fold.add(
         parse(
             b'{"w":"stage","seq":0,"t":1,"mono":1,"kind":"progress","done":3,"total":9,"unit":"steps","rate":2}\n'

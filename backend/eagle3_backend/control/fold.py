@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Iterable
 
 from eagle3_backend.control.snapshot import Event
 from eagle3_backend.engines import startup
@@ -17,12 +19,12 @@ KEPT_COLUMNS = 300
 
 
 class RunFold:
-    """Grows with every line of one attempt, in constant memory. ``series`` are those stored before.
+    """Grows with every line of one attempt, in constant memory. ``stored`` are the points from before, by name.
 
     ``points`` counts the measurements that came since: the series are unchanged as long as it is.
     """
 
-    def __init__(self, series: Mapping[str, Sequence[Point]]) -> None:
+    def __init__(self, stored: Iterable[tuple[str, Point]] = ()) -> None:
         self.state = ""
         self.done: float | None = None
         self.total: float | None = None
@@ -31,9 +33,14 @@ class RunFold:
         self.findings: list[Finding] = []
         self.launch: dict[str, float] = {}
         self.points = 0
-        self.series: dict[str, list[Point]] = {
-            name: downsample(points, KEPT_COLUMNS) for name, points in series.items()
-        }
+        self.series: dict[str, list[Point]] = {}
+        for name, points in itertools.groupby(stored, operator.itemgetter(0)):
+            kept: list[Point] = []
+            for _, point in points:
+                kept.append(point)
+                if len(kept) > 4 * KEPT_COLUMNS:
+                    kept = downsample(kept, KEPT_COLUMNS)
+            self.series[name] = downsample(kept, KEPT_COLUMNS)
 
     def add(self, lines: Iterable[Line]) -> None:
         """Take lines in file order."""

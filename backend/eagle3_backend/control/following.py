@@ -153,7 +153,7 @@ class Following:
 
     async def _follow_journal(self, followed: Followed) -> None:
         attempt, key = followed.attempt, self.key(*followed.attempt)
-        fold = self.folds[attempt] = RunFold(self._store.series(key))
+        fold = self.folds[attempt] = RunFold(self._store.points(key))
         follower = JournalFollower(self._store, key, lambda lines: self._take(followed, fold, lines))
         if followed.ended:
             await follower.catch_up(self._gateway)

@@ -108,7 +108,7 @@ def _view(
     planned = plan.stages[stage.name]
     manifest = survey.artifacts.get(planned.output) or {}
     attempt = int(run["attempt"]) if run else 0
-    fold = folds.get((planned.run, attempt)) or RunFold({})
+    fold = folds.get((planned.run, attempt)) or RunFold()
     blocked_by = tuple(name for name in dict.fromkeys((*stage.after, *planned.reads)) if name not in fresh)
     old = survey.older.get(stage.name)
     state, remark = _state(stage, run, stage.name in fresh, queued.get(stage.name), blocked_by, old is not None)

@@ -173,15 +173,20 @@ class Store:
 
     def series(self, key: Key) -> dict[str, list[tuple[float, float]]]:
         """Every metric of an attempt as (step, value) in step order; NaN where no number was measured."""
+        found: dict[str, list[tuple[float, float]]] = {}
+        for name, point in self.points(key):
+            found.setdefault(name, []).append(point)
+        return found
+
+    def points(self, key: Key) -> Iterator[tuple[str, tuple[float, float]]]:
+        """The same one after the other, by name: those of a long run are many megabytes together."""
         rows = self._connection.execute(
             "SELECT s.name, s.step, s.value FROM series s JOIN attempts a ON a.id = s.attempt_id"
             " WHERE a.workspace = ? AND a.run = ? AND a.attempt = ? ORDER BY s.name, s.step",
             (key.workspace, key.run, key.attempt),
         )
-        found: dict[str, list[tuple[float, float]]] = {}
         for name, step, value in rows:
-            found.setdefault(name, []).append((step, math.nan if value is None else value))
-        return found
+            yield name, (step, math.nan if value is None else value)
 
     def clock(self, key: Key, count: int = 500) -> list[tuple[float, float]]:
         """(step, host's wall time) of at most ``count`` metric lines, evenly spread, in step order."""

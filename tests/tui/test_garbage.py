@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from eagle3_tui.garbage import EVERY_SECONDS, QUIET_SECONDS, Garbage, begin_process
+from eagle3_tui.garbage import EVERY_SECONDS, LONG_SECONDS, QUIET_SECONDS, Garbage, begin_process
 
 
 @pytest.fixture
@@ -19,40 +19,37 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_old_garbage_is_collected_now_and_then(collected) -> None:
     garbage = Garbage(0.0)
     for second in range(int(3.5 * EVERY_SECONDS)):
-        garbage.tick(float(second))
+        garbage.tick(float(second), settled=False)
     assert len(collected) == 3
 
 
-def test_it_comes_in_a_pause_after_keys_and_not_between_them(collected) -> None:
-    garbage = Garbage(0.0)
-    for second in range(10):
-        garbage.pressed(second - QUIET_SECONDS / 2)
-        garbage.tick(float(second))
-    assert not collected
-    garbage.tick(10.0)
-    garbage.tick(13.0)
-    assert len(collected) == 1
+async def test_it_comes_in_a_pause_after_keys_and_not_between_them(show, collected) -> None:
+    async with show() as panel:
+        del collected[:]
+        for _ in range(3):
+            await panel.pilot.press("j")
+        assert not collected
+        await panel.until(lambda: collected)
+        await panel.pilot.pause(QUIET_SECONDS)
+        assert len(collected) == 1
 
 
-def test_keys_put_it_off_for_a_while_only(collected) -> None:
-    garbage = Garbage(0.0)
-    for second in range(int(2.5 * EVERY_SECONDS)):
-        garbage.pressed(second - QUIET_SECONDS / 2)
-        garbage.tick(float(second))
-    assert len(collected) == 2
-
-
-def test_what_control_brought_is_frozen_once_with_the_next_collection(collected, monkeypatch) -> None:
+@pytest.mark.parametrize(("took", "settled", "freezes"), [(2, True, 1), (2, False, 0), (0.5, True, 0)])
+def test_what_makes_a_collection_long_is_frozen_where_no_screen_is_open_that_will_be_left(
+    monkeypatch, took, settled, freezes
+) -> None:
     frozen: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
     monkeypatch.setattr(gc, "get_freeze_count", lambda: 1)
-    garbage, told = Garbage(0.0), []
-    for second in range(int(4.5 * EVERY_SECONDS)):
-        if second > 1.5 * EVERY_SECONDS:
-            garbage.arrived()
-        garbage.tick(float(second))
-        told.append((len(collected), len(frozen)))
-    assert told[-1] == (4, 1) and (1, 1) not in told and (2, 1) in told
+    computed = 0.0
+
+    def collect() -> None:
+        nonlocal computed
+        computed += took * LONG_SECONDS
+
+    monkeypatch.setattr(gc, "collect", collect)
+    Garbage(0.0, lambda: computed).collect(0.0, settled=settled)
+    assert len(frozen) == freezes
 
 
 def test_nothing_else_looks_at_old_objects() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from textual import constants
 from textual.events import Event, Key, Resize
 from textual.message import Message
 from textual.screen import Screen
@@ -24,10 +26,10 @@ from eagle3_tui.benchfigures import Bench
 from eagle3_tui.bindings import bindings
 from eagle3_tui.calling import Calls
 from eagle3_tui.configuration import Configuration
-from eagle3_tui.garbage import Garbage
+from eagle3_tui.garbage import QUIET_SECONDS, Garbage
 from eagle3_tui.hangup import leave_on_signals
 from eagle3_tui.leaving import Leaving
-from eagle3_tui.pace import COVERED_SECONDS, Pace, age_seconds
+from eagle3_tui.pace import COVERED_SECONDS, ESCAPE_SECONDS, Pace, age_seconds
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.screens.dashboard import Dashboard
 from eagle3_tui.source import Source
@@ -114,6 +116,7 @@ class Panel(Leaving, inherit_bindings=False):
         self._calls = Calls(wall(), bell=own.bell, desktop=own.desktop)
         self._pace = Pace(reduced)
         self._later: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
         if reduced:
             self.animation_level = "none"
         self._garbage = Garbage(self.monotonic())
@@ -137,6 +140,8 @@ class Panel(Leaving, inherit_bindings=False):
 
     def on_mount(self) -> None:
         leave_on_signals(self._leave_by_signal)
+        if "ESCDELAY" not in os.environ:
+            constants.ESCAPE_DELAY = ESCAPE_SECONDS  # type: ignore[misc]
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
@@ -169,8 +174,6 @@ class Panel(Leaving, inherit_bindings=False):
             return
         self._pace.drawn(now)
         self.picture = snapshot
-        if snapshot.host.link is LinkState.LIVE:
-            self._garbage.arrived()
         for screen in self._visible():
             if screen is self.screen or now - screen.shown_at >= COVERED_SECONDS:
                 screen.show(snapshot)
@@ -208,11 +211,17 @@ class Panel(Leaving, inherit_bindings=False):
         # A one-shot timer of Textual that begins late never fires, and with the one behind a resize no other is heard.
         if self.screen.outer_size != self.size:
             self.screen.post_message(Resize(self.size, self.size))
-        self._garbage.tick(now)
+        self._garbage.tick(now, settled=len(self.screen_stack) == 1)
+
+    def _collect(self) -> None:
+        """The operator pauses."""
+        self._garbage.collect(self.monotonic(), settled=len(self.screen_stack) == 1)
 
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key):
-            self._garbage.pressed(self.monotonic())
+            if self._pause is not None:
+                self._pause.cancel()
+            self._pause = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._collect)
             if not event.is_forwarded and event.key != "ctrl+c" and self._ahead.take(event):
                 return
         await super().on_event(event)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import time
+from collections.abc import Callable
 
-SOON_SECONDS = 2.0
-"""Between two collections while the operator is at work: a screen that was left is garbage."""
-EVERY_SECONDS = 60.0
-"""Between two collections while nobody is, and the longest that keys may put one off."""
 QUIET_SECONDS = 0.5
-"""No key for so long is a pause."""
+"""No key for so long is a pause, and another collection: a screen that was left is garbage."""
+EVERY_SECONDS = 60.0
+"""Between two collections while nobody presses a key, and the longest that keys may put one off."""
+LONG_SECONDS = 0.01
+"""CPU of a collection that is too long to meet a key."""
 NEVER = 1_000_000
 
 
@@ -24,11 +26,11 @@ def begin_process() -> None:
 
 
 class Garbage:
-    """Times are monotonic seconds."""
+    """Times are monotonic seconds, those of ``cpu`` the thread's."""
 
-    def __init__(self, now: float) -> None:
-        self._collected = self._pressed = now
-        self._kept: bool | None = None  # what control brought: not there yet, there, frozen
+    def __init__(self, now: float, cpu: Callable[[], float] = time.thread_time) -> None:
+        self._collected = now
+        self._cpu = cpu
 
     def begin(self) -> None:
         """The first frame is out: its widgets stay as long as the panel."""
@@ -36,23 +38,16 @@ class Garbage:
             gc.freeze()
         gc.enable()
 
-    def arrived(self) -> None:
-        """A host is reached: all that control imports for that is there, and stays as long as the panel."""
-        if self._kept is None:
-            self._kept = False
+    def tick(self, now: float, *, settled: bool) -> None:
+        """Collect old garbage if nothing did for long."""
+        if now - self._collected >= EVERY_SECONDS:
+            self.collect(now, settled=settled)
 
-    def pressed(self, now: float) -> None:
-        """A key came."""
-        self._pressed = now
-
-    def tick(self, now: float) -> None:
-        """Collect old garbage if it is time for it."""
-        since = now - self._collected
-        pause = self._pressed > self._collected and now - self._pressed >= QUIET_SECONDS
-        if since >= EVERY_SECONDS or (pause and since >= SOON_SECONDS):
-            self._collected = now
-            gc.collect()
-            if self._kept is False and gc.get_freeze_count():
-                # Some 35,000 objects, more than the panel makes. A screen that is open right now stays with them.
-                self._kept = True
-                gc.freeze()
+    def collect(self, now: float, *, settled: bool) -> None:
+        """Collect old garbage; ``settled`` says that no screen is open that will be left."""
+        self._collected = now
+        begun = self._cpu()
+        gc.collect()
+        # It takes as long as there is much that lives: what control and the screens have imported meanwhile.
+        if settled and self._cpu() - begun >= LONG_SECONDS and gc.get_freeze_count():
+            gc.freeze()

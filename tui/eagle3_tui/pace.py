@@ -24,6 +24,10 @@ COVERED_SECONDS = 2.0
 """What is new under a dialog is drawn at most this often."""
 
 
+ESCAPE_SECONDS = 0.05
+"""After an escape character nothing more of a key is to come; Textual waits twice as long."""
+
+
 class Pace:
     """The rate of redraws that the operator chose."""
 

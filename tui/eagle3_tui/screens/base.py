@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, cast
 
+from textual.events import Resize
+from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -30,6 +32,7 @@ class PanelScreen(Screen[None]):
     """Version of the snapshot that was drawn last, and since when it and the ages stand there (monotonic seconds)."""
     shown_at = -math.inf
     ticked_at = -math.inf
+    _shows_again = _resumed = False
 
     @property
     def panel(self) -> Panel:
@@ -65,6 +68,17 @@ class PanelScreen(Screen[None]):
         self.query_one(HeaderBar).show(snapshot)
         self.hint()
 
+    def show_again(self) -> None:
+        """Show what an answer brought, once for all answers that are there already."""
+        if not self._shows_again:
+            self._shows_again = True
+            self.call_later(self._show_again)
+
+    def _show_again(self) -> None:
+        self._shows_again = False
+        if self.is_attached and self.is_composed:
+            self.show(self.panel.picture)
+
     def tick(self) -> None:
         self.query_one(HeaderBar).tick()
 
@@ -77,8 +91,18 @@ class PanelScreen(Screen[None]):
     def on_descendant_focus(self) -> None:
         self.hint()
 
-    def on_resize(self) -> None:
+    def on_compose(self) -> None:
+        self._fit(self.app.size)
+
+    def on_resize(self, event: Resize) -> None:
+        self._fit(event.size)
         self.call_after_refresh(self._keep_focus)
+
+    def _fit(self, size: Size) -> None:
+        """Take the classes of this size before all is laid out for it: Textual does it behind, and lays out again."""
+        scales = ((size.width, self.HORIZONTAL_BREAKPOINTS), (size.height, self.VERTICAL_BREAKPOINTS))
+        fitting = {max((least, name) for least, name in scale if length >= least) for length, scale in scales}
+        self.update_classes({entry[1]: entry in fitting for _, scale in scales for entry in scale}, animate=False)
 
     def _keep_focus(self) -> None:
         """A panel that was hidden for a while lost the focus: give it to the first one again."""
@@ -95,7 +119,10 @@ class PanelScreen(Screen[None]):
         self.show(self.panel.picture)
 
     def on_screen_resume(self) -> None:
-        if self.is_composed:
+        # The first time it was mounted just before.
+        just_shown = not self._resumed and self.shown == self.panel.picture.version
+        self._resumed = True
+        if self.is_composed and not just_shown:
             self.show(self.panel.picture)
 
     def go_back(self) -> None:

@@ -40,7 +40,7 @@ class LockedScreen(TableScreen):
 
         def told(trouble: str) -> None:
             self._asking_locks, self._lock_trouble = False, trouble
-            self.redraw()
+            self.show_again()
 
         self.panel.inquire(Locks(), come, refused)
 

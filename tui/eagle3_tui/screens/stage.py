@@ -139,15 +139,15 @@ class StageScreen(PanelScreen):
         def attempts(answer: Mapping[str, Any]) -> None:
             told = [entry for entry in answer["attempts"] if entry["stage"] == self._stage]
             self._attempts = tuple(told[:ATTEMPTS])
-            self._redraw()
+            self.show_again()
 
         def artifact(answer: Mapping[str, Any] | None) -> None:
             self._artifact = answer
-            self._redraw()
+            self.show_again()
 
         def spec(answer: Mapping[str, Any] | None) -> None:
             self._spec = answer
-            self._redraw()
+            self.show_again()
 
         self.panel.inquire(Attempts(), attempts)
         if view is not None and view.attempt:
@@ -164,11 +164,7 @@ class StageScreen(PanelScreen):
     def _forget(self) -> None:
         """Ask again what there is."""
         self._known = ("", -1, False)
-        self._redraw()
-
-    def _redraw(self) -> None:
-        if self.is_attached:
-            self.show(self.panel.picture)
+        self.show_again()
 
     def show_log_of(self, attempt: int) -> None:
         view = self.panel.picture.stage(self._stage)

@@ -7,6 +7,8 @@ from dataclasses import replace
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Container
+from textual.events import Resize
+from textual.geometry import Size
 
 from eagle3_backend.control.commands import Command
 from eagle3_backend.control.snapshot import Snapshot
@@ -54,6 +56,7 @@ class TableScreen(PanelScreen):
         self._asking = False
         self.trouble = ""
         self._words = ""
+        self._drawn_in = Size(0, 0)
 
     def compose(self) -> ComposeResult:
         yield HeaderBar(id="header")
@@ -102,11 +105,11 @@ class TableScreen(PanelScreen):
         def come(answer: object) -> None:
             self._asking, self.trouble = False, ""
             self.take(answer)
-            self.redraw()
+            self.show_again()
 
         def refused(problem: BaseException) -> None:
             self._asking, self.trouble = False, words_of(problem)
-            self.redraw()
+            self.show_again()
 
         self.panel.inquire(command, come, refused)
 
@@ -115,9 +118,9 @@ class TableScreen(PanelScreen):
         if self.EVERY and self.panel.monotonic() - self._asked_at >= self.EVERY:
             self.refresh_data()
 
-    def on_resize(self) -> None:
-        super().on_resize()
-        self.redraw()  # notes above a table are as wide as the terminal
+    def on_resize(self, event: Resize) -> None:
+        if self._drawn_in != event.size:  # notes above a table are as wide as the terminal
+            self.redraw()
 
     def show(self, snapshot: Snapshot) -> None:
         self.redraw()
@@ -125,6 +128,7 @@ class TableScreen(PanelScreen):
 
     def redraw(self) -> None:
         if self.is_attached and self.is_composed:
+            self._drawn_in = self.app.size
             table = self._narrowed(self.table())
             self.query_one(TablePane).show(table)
             detail = self.query_one(Detail)

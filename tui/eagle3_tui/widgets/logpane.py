@@ -16,7 +16,7 @@ from textual.strip import Strip
 
 from eagle3_backend.control.commands import ReadLog
 from eagle3_backend.control.snapshot import LogView
-from eagle3_backend.runs.loglines import LogLine, progress_of
+from eagle3_backend.runs.loglines import MAX_CHARACTERS, LogLine, progress_of
 from eagle3_tui.logwindow import LogWindow
 from eagle3_tui.text import clean, count, shorten, size
 from eagle3_tui.widgets.logtext import cells_of, highlighted, loudness, most_cells, styled
@@ -101,10 +101,13 @@ class LogPane(ScrollView, can_focus=True):
             self._resize_content(Size(width, self._tops[-1]))
         else:
             self._tops = []
-            # It never shrinks: what left may have been the widest, but nobody waits for a measure of them all.
+            # It never shrinks: what left may have been the widest, but nobody waits for a measure of them all. Nor for
+            # one without colour codes: a little more to scroll sideways costs nothing.
             for line in fresh:
-                if most_cells(line.text) > self._widest:
-                    self._widest = max(self._widest, cells_of(line.text))
+                most = most_cells(line.text)
+                if most > self._widest:
+                    plain = most == len(line.text) <= MAX_CHARACTERS
+                    self._widest = max(self._widest, most if plain else cells_of(line.text))
             self._resize_content(Size(self._widest, len(lines)))
 
     def _resize_content(self, size: Size) -> None:

@@ -3,15 +3,15 @@
 `panel_load.py [SECONDS]` starts the panel on pseudo terminals of 120x40 and prints one JSON object. Under load it takes
 keys for so long, then a storm of resizes. The load comes as in real work: 10,000 log lines a second, one of them of
 10 MB now and then, through control's own parts on a thread beside the panel's, and gauges of eight hosts with eight
-GPUs each at 1 Hz. Then once more with a log that comes over SSH from a real attempt (`real_link`); there every line
-that was written has to arrive.
+GPUs each at 1 Hz. Then once more with a log that comes from a real attempt behind OpenSSH's server (`real_link`);
+there every line that was written has to arrive.
 
 - A key counts from before it is sent until what it brings is read from the terminal: the CPU time that the panel's
   thread took meanwhile, whatever it was for. The first opening of a screen, which imports it, stands apart.
 - A turn of the loop goes from one wait for news to the next; its CPU is that of the whole process, so what control
   takes of it counts and what other programs take does not.
 
-It needs the panel's environment and Linux.
+It needs the panel's environment, Linux and /usr/sbin/sshd.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import pty
 import re
 import select
 import selectors
+import signal
 import struct
 import sys
 import tempfile
@@ -241,17 +242,27 @@ class Terminal:
         return self.thread_cpu() - before
 
     def end(self) -> None:
+        """Raises TimeoutError for a program that does not end at the key for it."""
         os.write(self.fd, b"q")
-        with contextlib.suppress(EOFError):
+        try:
             self.rest(LIMIT_SECONDS)
-        os.waitpid(self.pid, 0)
-        os.close(self.fd)
+            os.kill(self.pid, signal.SIGKILL)
+            raise TimeoutError(f"q did not end it: {self.seen[-2000:]!r}")
+        except EOFError:
+            pass
+        finally:
+            os.waitpid(self.pid, 0)
+            os.close(self.fd)
 
 
 def under_load(seconds: float, *, over_ssh: bool = False) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as name:
+    with contextlib.ExitStack() as held:
+        name = held.enter_context(tempfile.TemporaryDirectory())
         folder = Path(name)
         result = folder / "panel.json"
+        if over_ssh:
+            server = real_link.serve(folder)
+            held.callback(server.kill)
         terminal = Terminal([sys.executable, __file__, "--panel", str(result), *([name] if over_ssh else [])])
         terminal.press("", "Pipeline")
         limit = time.monotonic() + LIMIT_SECONDS

@@ -1,17 +1,19 @@
 """A log of 10,000 lines a second on its real way: stage, gateway, SSH, the laptop's copies, control, panel.
 
-`source(folder)` is what a panel draws from: the mock's stages and hosts, but the log of a real attempt that control
-started on the embedded host, an SSH server on loopback. The attempt's program is this file with ``--emit``: it numbers
-its lines, keeps a journal beside them, and ends once ``folder`` has a file ``enough``, leaving what it wrote in
-``emitted.json``.
+`serve(folder)` starts OpenSSH's server on loopback, with keys of its own. `source(folder)` is what a panel draws from:
+the mock's stages and hosts, but the log of a real attempt that control started behind that server. The attempt's
+program is this file with ``--emit``: it numbers its lines, keeps a journal beside them, and ends once ``folder`` has a
+file ``enough``, leaving what it wrote in ``emitted.json``.
 
 No line is longer than usual here: one of 10 MB makes a log skip, as it is then too far behind.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import shutil
 import sys
 import threading
 import time
@@ -25,12 +27,24 @@ LINES = 10_000
 """Log lines a second."""
 BURSTS = 20
 """A second."""
+DAY = 86_400
+"""Seconds that `emit_day` tells of."""
+SPEED = 600
+"""Of them in a second."""
+SERIES = 12
+DAY_LINES = 10
+"""Log lines in each of them."""
 FOLLOWED = "waiting for its reader"
 LIMIT_SECONDS = 60.0
+PROFILE_NAME = "panel-load.toml"
+SSHD = Path(__file__).resolve().parents[1] / "tests" / "support" / "sshd.py"
 
 PROFILE = """
 [host]
-address = "embedded"
+address = "127.0.0.1"
+port = {port}
+user = "{user}"
+identity = "{identity}"
 workspace = "{folder}/workspace"
 [environments.train]
 python = "{python}"
@@ -41,6 +55,26 @@ model = "demo:smollm2-135m"
 [stages.prompts]
 files = ["prompts.jsonl"]
 """
+
+
+def serve(folder: Path, extra: str = "") -> Any:
+    """A started server (`tests/support/sshd.py`); ``folder`` becomes a home that knows its key, and has its profile.
+
+    ``extra`` goes into its configuration. Whoever starts it has to ``kill`` it.
+    """
+    spec = importlib.util.spec_from_file_location(SSHD.stem, SSHD)
+    assert spec is not None and spec.loader is not None
+    sshd = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sshd)
+    server = sshd.Sshd(folder / "sshd", f"Subsystem sftp internal-sftp\n{extra}")
+    (folder / ".ssh").mkdir(mode=0o700)
+    for name in ("config", "known_hosts"):
+        shutil.copy(server.folder / name, folder / ".ssh" / name)
+    host = server.host()
+    values = {"port": host.port, "user": host.user, "identity": host.identity}
+    (folder / "prompts.jsonl").write_text('{"id": "1", "turns": ["What is a chain?"]}\n')
+    (folder / PROFILE_NAME).write_text(PROFILE.format(folder=folder, python=sys.executable, **values))
+    return server.start()
 
 
 def emit(run_directory: Path, folder: Path) -> None:
@@ -55,7 +89,7 @@ def emit(run_directory: Path, folder: Path) -> None:
     while not (folder / "enough").exists():
         for _ in range(BURSTS):
             burst = range(number, number + LINES // BURSTS)
-            os.write(1, "".join(map(_line, burst)).encode())
+            os.write(1, "".join(map(line, burst)).encode())
             number = burst.stop
             time.sleep(max(0.0, begun + number / LINES - time.monotonic()))
         journal.metric(number // LINES, **{"train/loss": 1.0 / number})
@@ -66,7 +100,25 @@ def emit(run_directory: Path, folder: Path) -> None:
     os.replace(folder / "emitted.part", folder / "emitted.json")
 
 
-def _line(number: int) -> str:
+def emit_day(run_directory: Path, folder: Path) -> None:
+    """The stage of `panel_day`: what a day brings within minutes; at the end ``folder`` has a file ``told``."""
+    from eagle3_backend.agent.journal import Journal
+
+    journal, begun = Journal(run_directory / "journal.jsonl", "stage"), time.monotonic()
+    for second in range(DAY):
+        journal.metric(second, **{f"train/loss_{number}": 1.0 / (1 + second + number) for number in range(SERIES)})
+        journal.progress(second, DAY, "steps", 1.0)
+        number = DAY_LINES * second
+        os.write(1, "".join(map(line, range(number, number + DAY_LINES))).encode())
+        if second % 600 == 0:
+            journal.checkpoint(second, f"step-{second}")
+            journal.note(f"hour {second / 3600:.1f}")
+        time.sleep(max(0.0, begun + second / SPEED - time.monotonic()))
+    (folder / "told").touch()
+
+
+def line(number: int) -> str:
+    """Of the log."""
     clock = f"14:{number // 60 % 60:02}:{number % 60:02}"
     return f"{clock} step={number} \x1b[32mloss={number % LINES / LINES:.3f}\x1b[0m acc_len=2.71 tok/s=41231\n"
 
@@ -85,9 +137,7 @@ def source(folder: Path) -> Any:
         return {**real_spec(*arguments, **options), "argv": argv}
 
     chain.spec_of = emitting
-    (folder / "prompts.jsonl").write_text('{"id": "1", "turns": ["What is a chain?"]}\n')
-    profile = folder / "panel-load.toml"
-    profile.write_text(PROFILE.format(folder=folder, python=sys.executable))
+    os.environ["HOME"] = str(folder)  # where ~/.ssh is looked for
 
     class OverSsh(MockSource):
         reached = 0
@@ -102,7 +152,7 @@ def source(folder: Path) -> Any:
         def _begin(self) -> None:
             self._control = control = Control(folder / "config", folder / "state", folder / "cache")
             control.start()
-            control.submit(Open(profile)).result()
+            control.submit(Open(folder / PROFILE_NAME)).result()
             control.submit(Start("setup")).result()
             while not any(FOLLOWED in line.text for line in control.snapshot().log.lines):
                 time.sleep(0.01)
@@ -165,5 +215,5 @@ def stored(folder: Path) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__" and sys.argv[1:2] == ["--emit"]:
-    emit(Path(sys.argv[2]), Path(sys.argv[3]))
+if __name__ == "__main__":
+    {"--emit": emit, "--day": emit_day}[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))

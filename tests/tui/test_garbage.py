@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
+from textual._styles_cache import StylesCache
 
 from eagle3_tui.garbage import EVERY_SECONDS, LONG_SECONDS, QUIET_SECONDS, Garbage, begin_process
 
@@ -50,6 +51,20 @@ def test_what_makes_a_collection_long_is_frozen_where_no_screen_is_open_that_wil
     monkeypatch.setattr(gc, "collect", collect)
     Garbage(0.0, lambda: computed).collect(0.0, settled=settled)
     assert len(frozen) == freezes
+
+
+async def test_nothing_of_a_screen_stays_that_was_left(show) -> None:
+    def drawn() -> int:
+        gc.collect()
+        return sum(isinstance(one, StylesCache) for one in gc.get_objects())
+
+    async with show() as panel:
+        panel.app._collect()
+        before = drawn()
+        await panel.press("question_mark", "escape", "question_mark", "escape")
+        assert drawn() > before
+        panel.app._collect()
+        assert drawn() == before
 
 
 def test_nothing_else_looks_at_old_objects() -> None:

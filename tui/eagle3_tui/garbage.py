@@ -6,6 +6,8 @@ import gc
 import time
 from collections.abc import Callable
 
+from textual._styles_cache import StylesCache
+
 QUIET_SECONDS = 0.5
 """No key for so long is a pause, and another collection: a screen that was left is garbage."""
 EVERY_SECONDS = 60.0
@@ -46,6 +48,9 @@ class Garbage:
     def collect(self, now: float, *, settled: bool) -> None:
         """Collect old garbage; ``settled`` says that no screen is open that will be left."""
         self._collected = now
+        # Textual remembers two colours of a widget for the last 1024 that were drawn, and with them all that it drew
+        # (8.2): 80 kB each, long after their screens are gone.
+        StylesCache.get_inner_outer.cache_clear()
         begun = self._cpu()
         gc.collect()
         # It takes as long as there is much that lives: what control and the screens have imported meanwhile.

@@ -46,7 +46,7 @@ KEYS = (
     "j",
     "k",
 )
-KEY_SECONDS = 0.5
+KEY_SECONDS = 1.0
 LOOK_SECONDS = 10.0
 LIMIT_SECONDS = 900.0
 

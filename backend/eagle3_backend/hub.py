@@ -158,7 +158,7 @@ class _Reader:
 
 def _size(value: Any) -> int:
     """About the bytes of what a row holds."""
-    if isinstance(value, str | bytes):
+    if isinstance(value, (str, bytes)):
         return len(value)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return 8 + sum(map(_size, parts))

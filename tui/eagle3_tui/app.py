@@ -176,7 +176,7 @@ class Panel(Leaving, inherit_bindings=False):
         self.picture = snapshot
         for screen in self._visible():
             if screen is self.screen or now - screen.shown_at >= COVERED_SECONDS:
-                screen.show(snapshot)
+                screen.show_news(snapshot)
         self._calls.take(self, snapshot)
         self._ask_about_host(snapshot)
         self._start_once(snapshot)

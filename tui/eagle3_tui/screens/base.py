@@ -68,6 +68,10 @@ class PanelScreen(Screen[None]):
         self.query_one(HeaderBar).show(snapshot)
         self.hint()
 
+    def show_news(self, snapshot: Snapshot) -> None:
+        """Show a newer snapshot; screens that need less of it than all leave the rest out."""
+        self.show(snapshot)
+
     def show_again(self) -> None:
         """Show what an answer brought, once for all answers that are there already."""
         if not self._shows_again:

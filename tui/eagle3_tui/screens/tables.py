@@ -11,7 +11,7 @@ from textual.events import Resize
 from textual.geometry import Size
 
 from eagle3_backend.control.commands import Command
-from eagle3_backend.control.snapshot import Snapshot
+from eagle3_backend.control.snapshot import LogView, Snapshot
 from eagle3_tui.bindings import bindings
 from eagle3_tui.screens.base import PanelScreen
 from eagle3_tui.text import clean
@@ -21,6 +21,9 @@ from eagle3_tui.widgets.logpane import words_of
 from eagle3_tui.widgets.scroller import Scroller
 from eagle3_tui.widgets.small import TooSmall
 from eagle3_tui.widgets.table import Table, TablePane
+
+AGES_SECONDS = 1.0
+"""So old may an age in a table be while pictures come."""
 
 
 class Detail(Scroller):
@@ -57,6 +60,8 @@ class TableScreen(PanelScreen):
         self.trouble = ""
         self._words = ""
         self._drawn_in = Size(0, 0)
+        self._told_of: Snapshot | None = None
+        self._told_at = 0.0
 
     def compose(self) -> ComposeResult:
         yield HeaderBar(id="header")
@@ -123,8 +128,16 @@ class TableScreen(PanelScreen):
             self.redraw()
 
     def show(self, snapshot: Snapshot) -> None:
+        self._told_of, self._told_at = _without_log(snapshot), self.panel.monotonic()
         self.redraw()
         super().show(snapshot)
+
+    def show_news(self, snapshot: Snapshot) -> None:
+        """Lines of a log come ten times a second, and no table tells of them; ages go on with them."""
+        if self.panel.monotonic() - self._told_at < AGES_SECONDS and _without_log(snapshot) == self._told_of:
+            super().show(snapshot)
+        else:
+            self.show(snapshot)
 
     def redraw(self) -> None:
         if self.is_attached and self.is_composed:
@@ -172,3 +185,7 @@ class TableScreen(PanelScreen):
     def action_open_row(self) -> None:
         """Enter: into the detail, where a row has nothing else to do."""
         self.query_one(Detail).focus()
+
+
+def _without_log(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, version=0, log=LogView())

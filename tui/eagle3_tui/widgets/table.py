@@ -12,6 +12,7 @@ from textual.message import Message
 from eagle3_tui.bindings import bindings
 from eagle3_tui.text import clean, fit, shorten
 from eagle3_tui.theme import Piece
+from eagle3_tui.widgets.facts import wrapped
 from eagle3_tui.widgets.picture import Picture
 
 WIDEST = 40
@@ -72,7 +73,7 @@ class TablePane(Picture, can_focus=True):
         table = self.table
         notes = list(table.notes[: max(0, height - 3)])
         if not table.rows:
-            return [*notes, self.look.line((f" {table.empty}", "dim"))]
+            return [*notes, *wrapped(self.look, table.empty, width, "dim", " ")]
         widths = self._widths(table, width)
         head = self._line("", tuple((head, "dim") for head in table.heads), widths)
         room = max(1, height - len(notes) - 1)

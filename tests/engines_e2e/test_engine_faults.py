@@ -22,8 +22,8 @@ pytestmark = pytest.mark.engines
 
 REPOSITORY = Path(__file__).parents[2]
 SUPPORT = REPOSITORY / "tests" / "support"
-SEED, SAMPLE = 20, 2
-"""Faults that are drawn for each layout, beside those whose name has to be found."""
+SEED, SAMPLE = 20, 1
+"""Faults drawn for each layout, beside those whose name has to be found."""
 PROMPTS, NEW_TOKENS = 10, 32
 CLEARED, BROKEN = 0.999, 0.95
 

@@ -70,3 +70,12 @@ def test_a_finding_that_is_accepted_goes_on(place):
 def test_a_layout_has_to_be_named(place):
     assert convert(place).exit_code == 2
     assert convert(place, "--to", "round").exit_code == 2
+
+
+@pytest.mark.parametrize("words", [["convert", "~nobody-of-this-name/a", "out"], ["check", "~nobody-of-this-name/a"]])
+def test_nobodys_home_is_no_directory_and_no_crash(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    options = ["--to", "nested"] if words[0] == "convert" else []
+    ended = CliRunner().invoke(app, [*words, *options])
+    assert isinstance(ended.exception, SystemExit) and ended.exit_code == 1, ended.output
+    assert "~nobody-of-this-name" in ended.output

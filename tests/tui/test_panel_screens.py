@@ -15,6 +15,7 @@ from eagle3_tui.mock import MockSource
 from eagle3_tui.screens.dashboard import Dashboard
 from eagle3_tui.screens.tables import TableScreen
 from eagle3_tui.widgets.footer import FooterBar
+from eagle3_tui.widgets.table import Table
 
 VISITS = {"t": "Hosts", "m": "GPUs", "e": "Events", "o": "Orphans"}
 
@@ -239,6 +240,23 @@ async def test_news_that_comes_while_a_screen_is_made_waits_for_it(show, monkeyp
         monkeypatch.setattr(FooterBar, "_on_mount", with_news)
         await panel.press("e")
         assert "Events · 6" in panel.text()
+
+
+async def test_lines_of_a_log_draw_no_table_again_and_other_news_does(show, monkeypatch) -> None:
+    async with show("train", (120, 40)) as panel:
+        await visit(panel, "e")
+        drawn: list[str] = []
+        monkeypatch.setattr(type(panel.app.screen), "table", lambda screen: drawn.append("") or Table("drawn"))
+        picture = panel.app.picture
+        news = [
+            replace(picture, version=900, log=replace(picture.log, bytes=picture.log.bytes + 80)),
+            replace(picture, version=901, events=picture.events[:1]),
+        ]
+        for changed, times in zip(news, (0, 1), strict=True):
+            panel.source.snapshot = lambda changed=changed: changed
+            panel.clock.now += 0.5
+            panel.app.pull()
+            assert panel.app.picture is changed and len(drawn) == times
 
 
 async def test_a_new_event_is_marked_on_the_dashboard(show) -> None:

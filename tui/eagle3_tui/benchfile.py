@@ -3,6 +3,7 @@ campaign."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,9 @@ _NOT_SHOWN = "answers"
 def read(path: str) -> Bench:
     """May take as long as a disk takes. Raises FindingError for what is no result of a bench."""
     try:
-        file = Path(path).expanduser()
+        file = Path(os.path.expanduser(path))
         lies = file.resolve()
-    except (RuntimeError, ValueError) as problem:  # nobody's home, a link to itself, a name that no file can have
+    except (RuntimeError, ValueError) as problem:  # a link to itself, a name that no file can have
         raise FindingError(
             error("file_unreadable", f"There can be no such file: {str(problem).rstrip('.')}.", path=path)
         ) from problem

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Optional
 from eagle3_backend.agent import cgroup, follow, frames, launch, runs, stopping, stored
 from eagle3_backend.agent.frames import field
 from eagle3_backend.agent.identity import this_host
-from eagle3_backend.agent.workspace import Workspace, read_json
+from eagle3_backend.agent.workspace import ENDPOINT, Workspace, read_json
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.artifacts import read_manifest
 
@@ -270,7 +270,7 @@ class Operations:
         """Port and key of a running engine; those of an ended one are nobody's business."""
         run, attempt = field(request, "run", str), field(request, "attempt", int)
         directory = self._workspace.existing(run, attempt)
-        endpoint = read_json(directory / "endpoint.json")
+        endpoint = read_json(directory / ENDPOINT)
         if endpoint is None or not runs.describe(self._workspace, run, attempt).state.is_active:
             raise FindingError(error("endpoint_absent", f"{run} has no engine at work.", path=run))
         return endpoint

@@ -17,13 +17,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
 from eagle3_backend.agent import launch, runs, stopping
-from eagle3_backend.agent.workspace import Workspace, read_json
+from eagle3_backend.agent.workspace import ENDPOINT, Workspace, read_json
 from eagle3_backend.engines.plan import KEY_VARIABLE
 from eagle3_backend.findings import Finding, FindingError, error, warning
 from eagle3_backend.states import RunState
-
-ENDPOINT = "endpoint.json"
-"""Lies in the run directory of a service from its first answer to its end."""
 
 
 class Predecessor:

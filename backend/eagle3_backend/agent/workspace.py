@@ -13,6 +13,9 @@ from typing import Any, Dict, FrozenSet, List, Optional
 from eagle3_backend.findings import FindingError, error
 from eagle3_backend.pipeline.artifacts import write_json
 
+ENDPOINT = "endpoint.json"
+"""Lies in the run directory of a service from its first answer to its end."""
+
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 

@@ -139,8 +139,10 @@ async def preflight(
 
 async def _prompts(campaign: Campaign, stages: Sequence[PlannedStage]) -> list[Finding]:
     """Files without a single record are known before anything is built for them; data sets of a hub are not."""
+    if all(planned.name != "prompts" for planned in stages):
+        return []
     amounts = await forecasts.amounts_of(campaign)
-    if all(planned.name != "prompts" for planned in stages) or amounts is None or amounts.turns:
+    if amounts is None or amounts.turns:
         return []
     return [
         error(

@@ -131,18 +131,14 @@ def conversations_of(
     """
     seen: Dict[str, None] = {}
 
-    count = 0
-
     def noted() -> Iterator[Tuple[str, Any]]:
-        nonlocal count
         for number, (place, record) in enumerate(records):
             if number < _LOOKED_AT and isinstance(record, dict):
                 seen.update(dict.fromkeys(map(str, record)))
-            count += 1
             yield place, _of_column(record, wanted.column) if wanted.column else record
 
     found, bad = read_records(noted(), wanted.title)
-    if not count:
+    if not found and not bad:
         raise FindingError(unreadable(wanted, "it has no record", "records with prompts"))
     if not found:
         raise FindingError(_no_column(wanted, list(dict.fromkeys([*columns, *seen]))))

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from eagle3_backend.agent.workspace import read_json
+from eagle3_backend.agent.workspace import ENDPOINT, read_json
 from eagle3_backend.engines.metrics import Drafting, Scrape, drafting, verify_steps, window
 from eagle3_backend.engines.plan import KEY_VARIABLE, SERVED_NAME
 from eagle3_backend.engines.startup import Moments, startup
@@ -25,7 +25,6 @@ from eagle3_backend.stages.engine_http import RequestRefused, in_background
 from eagle3_backend.stages.engine_process import EngineProcess
 from eagle3_backend.states import RunState
 
-ENDPOINT = "endpoint.json"
 METRIC_SECONDS = 5.0
 """Length of a window whose acceptance and speed go to the journal."""
 POLL = 0.2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -73,10 +74,10 @@ def convert(
 
     with command(as_json) as output:
         conversion = convert_directory(
-            drafter.expanduser(),
-            out.expanduser(),
+            _expanded(drafter),
+            _expanded(out),
             to.value,
-            target=target.expanduser() if target else None,
+            target=_expanded(target) if target else None,
             verifier=verifier,
             depth=depth,
             engines=ENGINES if engine is Engine.ALL else (engine.value,),
@@ -90,3 +91,8 @@ def convert(
             "findings": [finding.to_json() for finding in conversion.findings],
         }
         output.give(data, clean(f"{drafter} ({conversion.source.layout}) is written to {out} ({to.value})"))
+
+
+def _expanded(path: Path) -> Path:
+    """As a shell does: nobody's home is left as it stands."""
+    return Path(os.path.expanduser(path))

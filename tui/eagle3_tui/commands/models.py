@@ -3,6 +3,7 @@ another one that is known."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,7 @@ def _split(place: str) -> tuple[str, str]:
 
 
 def _on_host(place: str) -> bool:
-    return ":" in place and not Path(place).expanduser().exists()
+    return ":" in place and not os.path.exists(os.path.expanduser(place))
 
 
 def _local(place: str) -> Model:
@@ -65,7 +66,7 @@ def _local(place: str) -> Model:
     from eagle3_backend.drafter.inventory import read_inventory
 
     file = open_config(place)
-    if not Path(place).expanduser().is_dir():
+    if not os.path.isdir(os.path.expanduser(place)):
         return Model(file.path, file.config, None, file.findings)
     folder = LocalFolder(Path(place))
     return Model(file.path, file.config, read_inventory(folder), file.findings, folder)

@@ -82,7 +82,7 @@ class ResultsScreen(StageResultsScreen):
                 told += wrapped(look, letter + words, max(20, width - 6), "dim", " ")
         found = list(_load_rows(benches))
         rows = [row for _, row in found]
-        by_rate = not all(beside_none(load_rows(bench.summary)) for bench in benches)
+        by_rate = not all(beside_none([row for whose, row in found if whose == letter]) for letter, _ in found)
         drawn = bars(rows, look.glyph("full"), look.glyph("empty"), by_rate=by_rate)
         columns = range(len(HEADS)) if width >= 100 else NARROW
         letters = [((letter, row.role),) if len(benches) > 1 else () for letter, row in found]

@@ -156,6 +156,18 @@ async def test_keys_that_wait_for_a_field_depend_on_no_timer_that_begins_too_lat
         await panel.until(lambda: panel.app.screen.query("Input") and panel.app.screen.query_one("Input").value == "n")
 
 
+async def test_enter_overtakes_no_text_that_waits_for_the_line(show, monkeypatch) -> None:
+    """As in a line that is pasted with its end: keys come back from a pane before and after the line has the focus."""
+    async with show("train", (100, 30)) as panel:
+        await panel.press("colon")
+        ahead = panel.app._ahead
+        with monkeypatch.context() as before:
+            before.setattr(ahead, "_field", lambda: None)
+            assert ahead.missed(Key("x", "x"))
+        assert ahead.missed(Key("enter", "\r"))
+        await panel.until(lambda: "there is no :x here" in panel.app.message[0])
+
+
 async def test_esc_leaves_a_line_that_is_not_open_yet(show) -> None:
     async with show("train", (100, 30)) as panel:
         for key in ("colon", "x", "escape"):

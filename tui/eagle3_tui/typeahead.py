@@ -40,7 +40,7 @@ class TypeAhead:
         A field keeps what it can print, so that what comes this far is none of its own.
         """
         field = self._field()
-        if field is None:
+        if self._held or field is None:  # none overtakes another
             return self.take(key)
         if key.is_printable:
             field._forward_event(_again(key))

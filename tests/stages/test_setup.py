@@ -72,13 +72,16 @@ def notes(context):
     return [line["text"] for line in context.lines("note")]
 
 
-def test_a_missing_environment_is_built_step_by_step_and_works(attempt, requirements):
+def test_a_missing_environment_is_built_step_by_step_and_works(attempt, requirements, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     context = run(attempt, train={"set": "tiny"})
     entry = context.summary["environments"]["train"]
     assert entry["built"]
     assert entry["versions"] == {"tinything": "1.0"}
     assert entry["python"] == f"{directory_of('train', 'tiny', str(context.workspace))}/bin/python"
-    subprocess.run([entry["python"], "-c", "import tinything"], check=True)
+    ask = "import tinything; print(tinything.__cached__)"
+    compiled = subprocess.run([entry["python"], "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
+    assert Path(compiled).is_file()
     progress = [line["done"] for line in context.lines("progress")]
     assert progress == list(range(len(notes(context)) + 1))
 

@@ -147,9 +147,12 @@ class Build:
             found.append(("removal of " + ", ".join(wanted.remove), self._remove))
         if wanted.shim:
             found.append(("metadata of " + wanted.shim[0], self._write_shim))
+        found.append(("compiled modules", self._compile))
         return [(f"{wanted.name}: {title}", step) for title, step in [*found, ("verification by import", self._verify)]]
 
     def _pip(self, *arguments: str) -> tuple[int, str]:
+        if arguments[0] == "install":
+            arguments = ("install", "--no-compile", *arguments[1:])
         return self._commands.run([self.python, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments])
 
     def _must(self, result: tuple[int, str], what: str) -> str:
@@ -207,6 +210,14 @@ class Build:
 
     def _write_shim(self) -> None:
         self._must(self._commands.run([self.python, "-c", _SHIM, *self._set.shim]), "writing metadata")
+
+    def _compile(self) -> None:
+        """All modules at once, on all cores: pip compiles one after the other, which takes as long as it unpacks.
+
+        Not left to the first import: where `PYTHONDONTWRITEBYTECODE` is set, each start of an engine would do it again.
+        A template among the modules, which is no Python yet, is no reason to stop.
+        """
+        self._commands.run([self.python, "-m", "compileall", "-qq", "-j", "0", str(self._directory / "lib")])
 
     def _verify(self) -> None:
         versions, problem = self._commands.verify(self.python, self._set.imports, self._set.device)

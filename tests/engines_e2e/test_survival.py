@@ -12,7 +12,7 @@ pytestmark = pytest.mark.engines
 
 GATEWAY_KILLS = 3
 
-EPOCHS = 30
+EPOCHS = 18
 """Enough that a stop after the first checkpoint finds the training on ten conversations at work."""
 
 

@@ -34,6 +34,8 @@ SPEED = 600
 SERIES = 12
 DAY_LINES = 10
 """Log lines in each of them."""
+MOCKED_SECONDS = 0.1
+"""Between two pictures of the mock's part."""
 FOLLOWED = "waiting for its reader"
 LIMIT_SECONDS = 60.0
 PROFILE_NAME = "panel-load.toml"
@@ -143,6 +145,7 @@ def source(folder: Path) -> Any:
         reached = 0
         _control: Control | None = None
         _seen = _shown = LogView()
+        _mocked = Snapshot()
 
         def start(self, changed: Callable[[], None]) -> None:
             super().start(changed)
@@ -158,11 +161,14 @@ def source(folder: Path) -> Any:
                 time.sleep(0.01)
             (folder / "begin").touch()
             control.on_picture(self._changed)
+            while True:  # on a thread, where control makes its pictures
+                self._mocked = super().snapshot()
+                time.sleep(MOCKED_SECONDS)
 
         def snapshot(self) -> Snapshot:
-            made = super().snapshot()
-            if self._control is None:
-                return made
+            made = self._mocked
+            if not made.version or self._control is None:
+                return super().snapshot()
             log = self._control.snapshot().log
             if log is not self._seen:
                 self._seen, self._shown = log, replace(log, stage="train")

@@ -90,6 +90,7 @@ def show(monkeypatch: pytest.MonkeyPatch) -> Open:
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr("rich.console.Console.color_system", "truecolor")  # whatever terminal the tests run in
+    monkeypatch.setattr("eagle3_tui.pace.ANSWER_SECONDS", 0.0)  # where time stands still, a key would hold back all
     time.tzset()
 
     @asynccontextmanager

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from textual.widget import Widget
 
 from eagle3_backend.control.snapshot import HostView
 from eagle3_backend.states import LinkState
-from eagle3_tui.pace import RATES, Pace, age_seconds
+from eagle3_tui.pace import ANSWER_SECONDS, HELD_SECONDS, RATES, Pace, age_seconds
 from eagle3_tui.screens.dialogs import ConfirmDialog
 from eagle3_tui.widgets.header import HeaderBar
 
@@ -111,3 +112,26 @@ def test_ages_go_on_the_more_seldom_the_longer_a_link_is_away() -> None:
     away = [age_seconds(LOST, 1000.0 + age, covered=False) for age in (0, 9, 10, 59, 60, 10**6)]
     assert away == [2.0, 2.0, 5.0, 5.0, 10.0, 10.0]
     assert age_seconds(replace(LOST, link=LinkState.LIVE), 2000.0, covered=False) == 1.0
+
+
+async def test_what_a_key_brings_is_drawn_before_what_is_new(show, monkeypatch) -> None:
+    async with show("train", (120, 40)) as panel:
+        monkeypatch.setattr("eagle3_tui.pace.ANSWER_SECONDS", ANSWER_SECONDS)
+        await panel.pilot.press("?")
+        held(panel, LOST)
+        await panel.settle()
+        assert "Help" in panel.text() and "reconnecting" not in panel.text()
+        panel.clock.now += ANSWER_SECONDS
+        await panel.until(lambda: "reconnecting" in panel.text())
+
+
+def test_held_keys_do_not_hold_back_what_is_new_for_long() -> None:
+    pace, drawn = Pace(), []
+    for step in range(100):  # thirty keys and as many pictures a second
+        now = 50.0 + step / 30
+        pace.pressed(now)
+        if pace.wait(now) == 0:
+            pace.drawn(now)
+            drawn.append(now)
+    gaps = [later - earlier for earlier, later in pairwise(drawn)]
+    assert len(gaps) >= 4 and max(gaps) < HELD_SECONDS + 0.1

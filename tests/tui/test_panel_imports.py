@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
 
 import pytest
+
+from eagle3_tui import importing, screens
 
 
 def modules_after(code: str) -> set[str]:
@@ -40,3 +43,18 @@ def test_the_key_table_needs_no_textual() -> None:
 
 def test_pure_parts_draw_without_an_app() -> None:
     assert "textual.app" not in modules_after("import eagle3_tui.drawing, eagle3_tui.text, eagle3_tui.theme")
+
+
+def test_every_screen_is_imported_before_it_is_opened_and_brings_nothing_that_a_host_is_for() -> None:
+    loaded = modules_after("from eagle3_tui import importing; importing._import_all()")
+    names = {f"eagle3_tui.screens.{module.name}" for module in pkgutil.iter_modules(screens.__path__)}
+    assert names and names <= loaded
+    assert {"torch", "transformers", "vllm", "sglang", "eagle3_kernels", "eagle3_backend.stages"} & loaded == set()
+
+
+async def test_a_panel_imports_them_behind_its_first_picture(show, monkeypatch) -> None:
+    imported: list[str] = []
+    monkeypatch.setattr(importing, "AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(importing, "import_module", imported.append)
+    async with show() as panel:
+        await panel.until(lambda: "eagle3_tui.screens.chart" in imported)

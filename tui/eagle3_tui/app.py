@@ -28,6 +28,7 @@ from eagle3_tui.calling import Calls
 from eagle3_tui.configuration import Configuration
 from eagle3_tui.garbage import QUIET_SECONDS, Garbage
 from eagle3_tui.hangup import leave_on_signals
+from eagle3_tui.importing import import_screens
 from eagle3_tui.leaving import Leaving
 from eagle3_tui.pace import COVERED_SECONDS, ESCAPE_SECONDS, Pace, age_seconds
 from eagle3_tui.screens.base import PanelScreen
@@ -147,6 +148,7 @@ class Panel(Leaving, inherit_bindings=False):
     def _begin(self) -> None:
         """Start the work once the first frame is out."""
         self._garbage.begin()
+        import_screens()
         self.source.start(self._changed)
         self.ask(self._open)
         self.pull()
@@ -200,6 +202,9 @@ class Panel(Leaving, inherit_bindings=False):
             self.message = ("", "text")
             self._hint()
         now = self.monotonic()
+        if (answering := self._pace.answering(now)) > 0:
+            asyncio.get_running_loop().call_later(answering, self._tick)
+            return
         for screen in self._visible():
             covered = screen is not self.screen
             if covered and screen.shown != self.picture.version and now - screen.shown_at >= COVERED_SECONDS:
@@ -219,11 +224,14 @@ class Panel(Leaving, inherit_bindings=False):
 
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key):
+            self._pace.pressed(self.monotonic())
             if self._pause is not None:
                 self._pause.cancel()
             self._pause = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._collect)
             if not event.is_forwarded and event.key != "ctrl+c" and self._ahead.take(event):
                 return
+        elif isinstance(event, Resize):
+            self._garbage.resized(self.monotonic())
         await super().on_event(event)
 
     def on_key(self, event: Key) -> None:

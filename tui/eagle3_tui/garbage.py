@@ -12,9 +12,13 @@ QUIET_SECONDS = 0.5
 """No key for so long is a pause, and another collection: a screen that was left is garbage."""
 EVERY_SECONDS = 60.0
 """Between two collections while nobody presses a key, and the longest that keys may put one off."""
+RESIZES = 10
+"""After so many, whatever else: a layout for another size leaves a lot."""
 LONG_SECONDS = 0.01
 """CPU of a collection that is too long to meet a key."""
-NEVER = 1_000_000
+THRESHOLDS = 20_000, 10, 1_000_000
+"""New objects that Python collects among (700 by itself: two dozen times while a screen opens), times that it does so
+before it looks at those that stayed, and those times before it looks at all: never."""
 
 
 def begin_process() -> None:
@@ -23,8 +27,7 @@ def begin_process() -> None:
     What is there already is never looked at again.
     """
     gc.freeze()
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, NEVER)
+    gc.set_threshold(*THRESHOLDS)
 
 
 class Garbage:
@@ -32,6 +35,7 @@ class Garbage:
 
     def __init__(self, now: float, cpu: Callable[[], float] = time.thread_time) -> None:
         self._collected = now
+        self._resizes = 0
         self._cpu = cpu
 
     def begin(self) -> None:
@@ -45,9 +49,15 @@ class Garbage:
         if now - self._collected >= EVERY_SECONDS:
             self.collect(now, settled=settled)
 
+    def resized(self, now: float) -> None:
+        """The terminal has another size: while somebody drags its edge there is no pause."""
+        self._resizes += 1
+        if self._resizes >= RESIZES:
+            self.collect(now, settled=False)
+
     def collect(self, now: float, *, settled: bool) -> None:
         """Collect old garbage; ``settled`` says that no screen is open that will be left."""
-        self._collected = now
+        self._collected, self._resizes = now, 0
         # Textual remembers two colours of a widget for the last 1024 that were drawn, and with them all that it drew
         # (8.2): 80 kB each, long after their screens are gone.
         StylesCache.get_inner_outer.cache_clear()

@@ -1,4 +1,5 @@
-"""How often the panel draws: what is new at once, or as seldom as the operator chose; clock and ages as they are read.
+"""When the panel draws: what is new at once, or as seldom as the operator chose, but after what a key brings; clock and
+ages as they are read.
 
 Nothing is drawn, and next to nothing computed, while nothing on the screen changes. Times are monotonic seconds.
 """
@@ -22,8 +23,10 @@ COVERED_AGE_SECONDS = 60.0
 """The same under a dialog, where each is a repaint of all that is seen."""
 COVERED_SECONDS = 2.0
 """What is new under a dialog is drawn at most this often."""
-
-
+ANSWER_SECONDS = 0.1
+"""After a key nothing but its own picture is drawn for so long."""
+HELD_SECONDS = 0.5
+"""While keys come one after the other, what is new is drawn this often all the same."""
 ESCAPE_SECONDS = 0.05
 """After an escape character nothing more of a key is to come; Textual waits twice as long."""
 
@@ -33,7 +36,7 @@ class Pace:
 
     def __init__(self, reduced: bool = False) -> None:
         self._chosen = RATES.index(0.5) if reduced else 0
-        self._drawn = -math.inf
+        self._drawn = self._pressed = self._held = -math.inf
 
     def choose_next(self) -> float:
         """Another rate, which is returned."""
@@ -43,13 +46,24 @@ class Pace:
     def wait(self, now: float) -> float:
         """Until the next picture may be drawn; infinite in a pause. Control has never more than the highest rate."""
         rate = RATES[self._chosen]
-        if self._chosen == 0:
-            return 0.0
-        return max(0.0, self._drawn + 1 / rate - now) if rate else math.inf
+        if not rate:
+            return math.inf
+        due = self._drawn + 1 / rate if self._chosen else now
+        return max(due - now, self.answering(now))
+
+    def answering(self, now: float) -> float:
+        """Until what no key asked for may be drawn."""
+        return max(0.0, min(self._pressed + ANSWER_SECONDS, self._held + HELD_SECONDS) - now)
+
+    def pressed(self, now: float) -> None:
+        """A key came: what it brings is drawn before all else."""
+        if now >= self._pressed + ANSWER_SECONDS:
+            self._held = now
+        self._pressed = now
 
     def drawn(self, now: float) -> None:
         """A picture is drawn."""
-        self._drawn = now
+        self._drawn = self._held = now
 
 
 def is_away(host: HostView) -> bool:

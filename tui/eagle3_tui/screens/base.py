@@ -13,6 +13,7 @@ from textual.widget import Widget
 from eagle3_backend.control.commands import Resume, Start, Stop
 from eagle3_backend.control.snapshot import Snapshot
 from eagle3_tui.rules import RULES
+from eagle3_tui.screens.painting import PaintedOnce
 from eagle3_tui.widgets.footer import FooterBar, Hints
 from eagle3_tui.widgets.header import HeaderBar
 from eagle3_tui.widgets.logpane import LogPane
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from eagle3_tui.app import Panel
 
 
-class PanelScreen(Screen[None]):
+class PanelScreen(PaintedOnce, Screen[None]):
     """A full screen with header and footer; subclasses say which stage is selected and what has the focus."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-wide"), (180, "-ultra")]  # noqa: RUF012

@@ -17,6 +17,7 @@ from eagle3_backend.findings import Finding
 from eagle3_backend.pipeline.stages import STAGES, in_order
 from eagle3_tui.bindings import bindings
 from eagle3_tui.keymap import Key, in_scope, name_of
+from eagle3_tui.screens.painting import PaintedOnce
 from eagle3_tui.text import clean, size, span
 from eagle3_tui.widgets.facts import finding_lines, wrapped
 from eagle3_tui.widgets.logpane import words_of
@@ -32,7 +33,7 @@ READ = ("dialog", "list", "scroll")
 """The scopes of every dialog: leaving it, and scrolling where it is longer than the terminal."""
 
 
-class Dialog(ModalScreen[Answer]):
+class Dialog(PaintedOnce, ModalScreen[Answer]):
     """A box with a title, text and its keys. ``severity`` colours the border."""
 
     heading = ""

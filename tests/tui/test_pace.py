@@ -58,14 +58,14 @@ async def test_what_lies_under_a_dialog_is_not_painted_again_for_its_ages(show, 
         await panel.app.push_screen(ConfirmDialog("Sure", "Is it?", "yes"))
         await panel.pass_time(5.0)
         drawn.clear()
-        for _ in range(50):
+        for _ in range(40):
             panel.clock.now += 1.0
             panel.app._tick()
         await panel.settle()
         assert drawn == []
         await panel.press("escape")
-        await panel.pass_time(1.0)
-        assert "reconnecting 56s" in panel.text()
+        await panel.pass_time(5.0)  # the panel's own timer may have stepped the age just before
+        assert "reconnecting 50s" in panel.text()
 
 
 async def test_news_under_a_dialog_is_drawn_a_little_later(show) -> None:

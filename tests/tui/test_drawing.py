@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,13 @@ def test_a_rising_line_rises() -> None:
 def test_a_constant_is_drawn_in_the_middle() -> None:
     rows = drawing.curve([(0.0, 3.0), (1.0, 3.0)], 8, 3)
     assert rows[0].strip() == "" and rows[2].strip() == "" and rows[1].strip()
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.2e-308], [0.0, 5e-324], [-1.7e308, 0.0, 1.7e308]])
+def test_values_nearer_or_further_apart_than_floats_can_scale_are_drawn(values: list[float]) -> None:
+    rows = drawing.curve([(float(x), y) for x, y in enumerate(values)], 8, 3)
+    assert rows[1].strip() and [len(row) for row in rows] == [8, 8, 8]
+    assert len(drawing.spark(values, 8)) == len(values)
 
 
 @given(st.lists(VALUES, max_size=60), st.integers(0, 30), st.integers(0, 8), st.booleans())

@@ -17,10 +17,9 @@ from textual.events import Event, Key, Resize
 from textual.message import Message
 from textual.screen import Screen
 
-from eagle3_backend.control.commands import Command, Open, ReconnectNow, Resume, Start, Swap, TrustHostKey
+from eagle3_backend.control.commands import Command, Open, ReconnectNow, Resume, Start, Swap
 from eagle3_backend.control.snapshot import Snapshot, Started
 from eagle3_backend.findings import FindingError
-from eagle3_backend.states import LinkState
 from eagle3_tui import rules
 from eagle3_tui.benchfigures import Bench
 from eagle3_tui.bindings import bindings
@@ -28,6 +27,7 @@ from eagle3_tui.calling import Calls
 from eagle3_tui.configuration import Configuration
 from eagle3_tui.garbage import QUIET_SECONDS, Garbage
 from eagle3_tui.hangup import leave_on_signals
+from eagle3_tui.hostkeys import HostKeys
 from eagle3_tui.importing import import_screens
 from eagle3_tui.leaving import Leaving
 from eagle3_tui.pace import COVERED_SECONDS, ESCAPE_SECONDS, Pace, age_seconds
@@ -112,7 +112,7 @@ class Panel(Leaving, inherit_bindings=False):
         self._given = len(settings)
         self._autostart = autostart
         self._message_until = 0.0
-        self._asked_about = ""
+        self._host_keys = HostKeys()
         self._ahead = TypeAhead(self)
         self._calls = Calls(wall(), bell=own.bell, desktop=own.desktop)
         self._pace = Pace(reduced)
@@ -180,7 +180,7 @@ class Panel(Leaving, inherit_bindings=False):
             if screen is self.screen or now - screen.shown_at >= COVERED_SECONDS:
                 screen.show_news(snapshot)
         self._calls.take(self, snapshot)
-        self._ask_about_host(snapshot)
+        self._host_keys.take(self, snapshot)
         self._start_once(snapshot)
 
     def _visible(self) -> list[PanelScreen]:
@@ -261,7 +261,7 @@ class Panel(Leaving, inherit_bindings=False):
     def open_profile(self, profile: Path) -> None:
         """Work on another profile; what runs on the host before goes on."""
         self._work_with(replace(self._open, profile=profile))
-        self._asked_about = ""
+        self._host_keys.ask_again()
         self.ask(self._open, f"opened {profile.stem}")
 
     def settle(self, settings: tuple[str, ...], then: Callable[[], None]) -> None:
@@ -352,31 +352,6 @@ class Panel(Leaving, inherit_bindings=False):
 
         self.push_screen(RefusedDialog(problem.findings), go_on)
 
-    def _ask_about_host(self, snapshot: Snapshot) -> None:
-        """Open the host key dialogs, once for each key."""
-        host = snapshot.host
-        changed = host.link is LinkState.KEY_CHANGED
-        question = host.offered_key or ("changed" if changed else "")
-        if question == self._asked_about:
-            return
-        self._asked_about = question
-        if not question:
-            return
-        from eagle3_tui.screens.dialogs import HostKeyDialog, MessageDialog, changed_key_words
-
-        if changed:
-            findings = (host.problem,) if host.problem is not None else ()
-            self.push_screen(MessageDialog("Host key changed", findings, changed_key_words(host)))
-            return
-
-        def decide(answer: str | None) -> None:
-            if answer:
-                self.ask(TrustHostKey(save=answer == "save"), "host key accepted")
-            else:
-                self.notice("host key not accepted; r asks again", "warn")
-
-        self.push_screen(HostKeyDialog(host), decide)
-
     def _start_once(self, snapshot: Snapshot) -> None:
         """The chain that the command line asked for, as soon as the host is there."""
         if self._autostart and not rules.cannot_start(snapshot):
@@ -384,7 +359,7 @@ class Panel(Leaving, inherit_bindings=False):
             self.ask(Start(through), f"started through {through}")
 
     def action_reconnect(self) -> None:
-        self._asked_about = ""
+        self._host_keys.ask_again()
         # Without stages the profile itself was refused; it may have been corrected meanwhile.
         self.ask(ReconnectNow() if self.picture.stages else self._open, "trying the link")
         refresh_data = getattr(self.screen, "refresh_data", None)

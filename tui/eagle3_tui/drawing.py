@@ -44,10 +44,20 @@ def spark(
     if not known:
         return " " * count
     low, high = limits or (min(known), max(known))
-    scale = (len(blocks) - 1) / (high - low) if high > low else 0.0
     top = len(blocks) - 1
-    levels = (min(top, max(0, round((value - low) * scale))) if math.isfinite(value) else -1 for value in picked)
+    scale = _scale(top, low, high)
+    levels = (min(top, max(0, _steps(value, low, scale))) if math.isfinite(value) else -1 for value in picked)
     return "".join(blocks[level] if level >= 0 else " " for level in levels)
+
+
+def _scale(steps: int, low: float, high: float) -> float:
+    """Steps for each unit between two values; 0 where they are one, or so near or so far that a float has no more."""
+    scale = steps / (high - low) if high > low else 0.0
+    return scale if math.isfinite(scale) else 0.0
+
+
+def _steps(value: float, low: float, scale: float) -> int:
+    return round((value - low) * scale) if scale else 0
 
 
 def columns_of(points: Sequence[Point], columns: int) -> list[tuple[float, float] | None]:
@@ -112,14 +122,14 @@ def curve(
     across, down = (1, 3) if ascii_only else (2, 4)
     low, high = limits
     last = height * down - 1
-    scale = last / (high - low) if high > low else 0.0
-    offset = 0 if high > low else (height * down) // 2
+    scale = _scale(last, low, high)
+    offset = 0 if scale else (height * down) // 2
     grid = [bytearray(width) for _ in range(height)]
     sides = (_PLAIN_SIDE,) if ascii_only else _SIDES
     for x, span in enumerate(columns_of(points, width * across)):
         if span is not None:
-            bottom = last - offset - round((max(low, span[0]) - low) * scale)
-            top = last - offset - round((min(high, span[1]) - low) * scale)
+            bottom = last - offset - _steps(max(low, span[0]), low, scale)
+            top = last - offset - _steps(min(high, span[1]), low, scale)
             _stroke(grid, x // across, top, bottom, sides[x % across])
     table = _ASCII_TABLE if ascii_only else _BRAILLE_TABLE
     # A string serves as a table, and as the fastest one, whatever the stubs say.

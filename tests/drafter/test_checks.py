@@ -227,7 +227,20 @@ class TestWhatVllmStopsAt:
             assert (finding.code, finding.path) == ("drafter_config_invalid", key)
         assert "drafter_config_invalid" not in told(checkpoint, "sglang", "0.5.10")
 
-    @pytest.mark.parametrize("key", ["head_dim", "rope_scaling", "num_key_value_heads"])
+    @pytest.mark.parametrize("key", ["rms_norm_eps", "hidden_act", "use_cache", "attention_dropout", "head_dim"])
+    def test_a_null_in_a_flat_qwen3_file(self, told, make, key):
+        checkpoint = make(draft_class=QWEN3)
+        checkpoint.config[key] = None
+        finding = told(checkpoint)["drafter_config_invalid"]
+        assert (finding.path, "qwen3" in finding.message) == (key, True)
+
+    @pytest.mark.parametrize("key", ["mlp_bias", "num_key_value_heads", "pretraining_tp"])
+    def test_a_null_that_transformers_takes_in_a_flat_qwen3_file(self, told, make, key):
+        checkpoint = make(draft_class=QWEN3, kv_heads=4)
+        checkpoint.config[key] = None
+        assert told(checkpoint) == {}
+
+    @pytest.mark.parametrize("key", ["head_dim", "rope_scaling", "num_key_value_heads", "attention_dropout"])
     def test_a_null_that_transformers_takes(self, told, make, key):
         checkpoint = make(kv_heads=4)
         checkpoint.config[key] = None

@@ -68,8 +68,9 @@ def published(drafters: Any) -> Iterator[Subject]:
     layers open, they are the default of its target. Classes that `drafters` has no weights for are left out.
     """
     paths = sorted(path for path in FOLDER.glob("*.json") if not path.stem.startswith("target-"))
-    if not paths and os.environ.get("CI"):
-        pytest.fail(f"the reference configs are required in CI and are not at {FOLDER}")
+    if not paths:
+        missing = pytest.fail if os.environ.get("CI") else pytest.skip
+        missing(f"no reference configs at {FOLDER}: set EAGLE3_REFERENCE_CONFIGS")
     for path in paths:
         small = shrunk(json.loads(path.read_text(encoding="utf-8")))
         try:

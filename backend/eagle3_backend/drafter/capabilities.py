@@ -120,10 +120,10 @@ CAPABILITIES = (
     ),
     Capability(
         "takes_nulls",
-        "takes null in place of a size or a switch of a flat Llama drafter",
+        "takes null in place of a size or a switch of a flat drafter",
         NEVER,
         Support(until="0.5.14"),
-        "transformers configuration_llama.py",
+        "transformers configuration_*.py",
     ),
     Capability(
         "takes_idle_d2t",

@@ -7,12 +7,22 @@ from typing import Iterator
 from eagle3_backend.drafter import capabilities
 from eagle3_backend.drafter.checks.subject import Subject
 from eagle3_backend.drafter.config import QWEN3
-from eagle3_backend.drafter.keys import READ_DEFAULTS, SPECULATORS
+from eagle3_backend.drafter.keys import LAYER_DEFAULTS, READ_DEFAULTS, SPECULATORS
 from eagle3_backend.findings import Finding, error, warning
 
 _LAYER_KEYS = ("intermediate_size", "num_hidden_layers", "hidden_act", "rms_norm_eps")
 _QWEN3_KEYS = ("num_key_value_heads", "max_position_embeddings")
 """What vLLM's classes take from a layer's config without a default, beside the sizes that every reader needs."""
+
+_NEVER_NULL = ("initializer_range", "use_cache", *(key for key in READ_DEFAULTS if key != "mlp_bias"))
+_NEVER_NULL_IN = {
+    "llama": (*_NEVER_NULL, "mlp_bias"),
+    "qwen3": (*_NEVER_NULL, "head_dim", "attention_dropout"),
+    "deepseek_v2": (*_NEVER_NULL, "mlp_bias"),
+    "deepseek_v3": _NEVER_NULL,
+}
+"""By model type, what transformers' `configuration_*.py` (5.19) declares without None, beside the sizes that have no
+default here."""
 
 _FLATTEN = "eagle3-tui convert DRAFTER OUT --to flat"
 
@@ -97,17 +107,19 @@ def check_layer_keys(subject: Subject) -> Iterator[Finding]:
 
 def check_nulls(subject: Subject) -> Iterator[Finding]:
     """transformers 5 checks the kinds of a flat file's values, and has a default for an absent key only."""
-    if subject.nested or subject.config.get("model_type") != "llama" or subject.can("takes_nulls"):
+    if subject.nested or subject.can("takes_nulls"):
         return
-    for key in (key for key in READ_DEFAULTS if key in subject.config and subject.config[key] is None):
-        yield error(
-            "drafter_config_invalid",
-            f"{key} is null, and transformers 5, by which {subject.release} reads a flat file of model_type llama, "
-            "refuses that.",
-            path=key,
-            expected=READ_DEFAULTS[key],
-            fix="Write it as the drafter was trained, or leave the key out to have the default.",
-        )
+    model_type = str(subject.config.get("model_type"))
+    for key in (key for key in _NEVER_NULL_IN.get(model_type, ()) if key in subject.config):
+        if subject.config[key] is None:
+            yield error(
+                "drafter_config_invalid",
+                f"{key} is null, and transformers 5, by which {subject.release} reads a flat file of model_type "
+                f"{model_type}, refuses that.",
+                path=key,
+                expected={**LAYER_DEFAULTS, **READ_DEFAULTS}.get(key, "the drafter's own"),
+                fix="Write it as the drafter was trained, or leave the key out to have the default.",
+            )
 
 
 def check_verifier(subject: Subject) -> Iterator[Finding]:

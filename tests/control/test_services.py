@@ -103,8 +103,8 @@ def test_the_host_carries_a_swap_out_although_the_laptop_is_killed_as_soon_as_it
     laptop.kill()
     gateway.kill()
     laptop.wait()
-    states = wait_until(serving, lambda now: len(now.services) == 2).services
-    assert {(each.run, each.state) for each in states} == {(old["run"], RunState.STOPPING), (run, RunState.STARTING)}
+    both = {(old["run"], RunState.STOPPING), (run, RunState.STARTING)}
+    wait_until(serving, lambda now: {(each.run, each.state) for each in now.services} == both)
     end.unlink()
     wait_until(serving, lambda now: [(each.run, each.state) for each in now.services] == [(run, RunState.RUNNING)])
 

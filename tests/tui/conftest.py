@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -105,6 +106,7 @@ def show(monkeypatch: pytest.MonkeyPatch) -> Open:
             await shown.settle()
             await shown.settle()
             yield shown
+        gc.enable()  # a panel that ends with a key leaves it off, and its process ends with it
 
     return opened
 

@@ -8,7 +8,7 @@ import pytest
 from textual._styles_cache import StylesCache
 
 from eagle3_tui import garbage
-from eagle3_tui.garbage import EVERY_SECONDS, LONG_SECONDS, QUIET_SECONDS, RESIZES, Garbage, begin_process
+from eagle3_tui.garbage import EVERY_SECONDS, LONG_SECONDS, MANY, QUIET_SECONDS, RESIZES, Garbage, begin_process
 
 
 @pytest.fixture
@@ -30,10 +30,21 @@ async def test_it_comes_in_a_pause_after_keys_and_not_between_them(show, collect
         del collected[:]
         for _ in range(3):
             await panel.pilot.press("j")
-        assert not collected
+        assert not collected and not gc.isenabled()
         await panel.until(lambda: collected)
+        assert gc.isenabled()
         await panel.pilot.pause(QUIET_SECONDS)
         assert len(collected) == 1
+
+
+def test_keys_that_never_pause_do_not_let_garbage_grow_without_end(collected, monkeypatch) -> None:
+    garbage = Garbage(0.0)
+    garbage.pressed()
+    garbage.tick(1.0, settled=False)
+    assert not collected and not gc.isenabled()
+    monkeypatch.setattr(gc, "get_count", lambda: (MANY, 0, 0))
+    garbage.tick(2.0, settled=False)
+    assert len(collected) == 1 and gc.isenabled()
 
 
 @pytest.mark.parametrize(("took", "settled", "freezes"), [(2, True, 1), (2, False, 0), (0.5, True, 0)])

@@ -225,6 +225,7 @@ class Panel(Leaving, inherit_bindings=False):
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key):
             self._pace.pressed(self.monotonic())
+            self._garbage.pressed()
             if self._pause is not None:
                 self._pause.cancel()
             self._pause = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._collect)

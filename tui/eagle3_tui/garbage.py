@@ -12,6 +12,8 @@ QUIET_SECONDS = 0.5
 """No key for so long is a pause, and another collection: a screen that was left is garbage."""
 EVERY_SECONDS = 60.0
 """Between two collections while nobody presses a key, and the longest that keys may put one off."""
+MANY = 100_000
+"""New objects, those of half a dozen screens, that are not left to a pause."""
 RESIZES = 10
 """After so many, whatever else: a layout for another size leaves a lot."""
 LONG_SECONDS = 0.01
@@ -45,9 +47,13 @@ class Garbage:
         gc.enable()
 
     def tick(self, now: float, *, settled: bool) -> None:
-        """Collect old garbage if nothing did for long."""
-        if now - self._collected >= EVERY_SECONDS:
+        """Collect old garbage if nothing did for long, or there is much that is new."""
+        if now - self._collected >= EVERY_SECONDS or gc.get_count()[0] >= MANY:
             self.collect(now, settled=settled)
+
+    def pressed(self) -> None:
+        """A key came: not even young garbage is collected before the next pause, or before there is too much."""
+        gc.disable()
 
     def resized(self, now: float) -> None:
         """The terminal has another size: while somebody drags its edge there is no pause."""
@@ -63,6 +69,7 @@ class Garbage:
         StylesCache.get_inner_outer.cache_clear()
         begun = self._cpu()
         gc.collect()
+        gc.enable()
         # It takes as long as there is much that lives: what control and the screens have imported meanwhile.
         if settled and self._cpu() - begun >= LONG_SECONDS and gc.get_freeze_count():
             gc.freeze()

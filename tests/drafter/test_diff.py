@@ -139,6 +139,15 @@ def test_an_unknown_key_is_found_again_in_the_other_layout():
     assert diff.equal_in_effect(rows)
 
 
+def test_an_unknown_key_at_two_places_is_compared_at_both():
+    nested = {**in_layer(fancy=1), "fancy": None}
+    flat = {**FLAT, "fancy": 1, "eagle3_tui_nested": {"fancy": None}}
+    assert row(diff.compare(nested, flat, TARGET), "fancy").kind is Kind.SPELLING
+    assert row(diff.compare(flat, nested, TARGET), "fancy").kind is Kind.SPELLING
+    for other in ({**flat, "eagle3_tui_nested": {"fancy": 2}}, {**flat, "fancy": None}, {**FLAT, "fancy": 1}):
+        assert row(diff.compare(nested, other, TARGET), "fancy").kind is Kind.UNKNOWN
+
+
 def test_nothing_of_either_file_is_lost():
     left = {**FLAT, "fancy": {"a": 1, "b": {}}, "eagle_config": {**FLAT["eagle_config"], "norm_before_fc": True}}
     right = in_layer(fancy=2, rope_parameters={"rope_theta": 5e5, "rope_type": "default"}, dtype="float32")

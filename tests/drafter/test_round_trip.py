@@ -23,7 +23,7 @@ factors = st.floats(0.125, 1024.0)
 token_ids = st.none() | st.integers(0, 1 << 20) | st.lists(st.integers(0, 1 << 20), min_size=1, max_size=3)
 names = st.text(min_size=1, max_size=20)
 values = st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.lists(st.integers(), max_size=3)
-unheard_of = st.dictionaries(st.from_regex(r"x_[a-z]{1,8}", fullmatch=True), values, max_size=3)
+unheard_of = st.dictionaries(st.from_regex(r"x_[a-d]{1,2}", fullmatch=True), values, max_size=3)
 
 YARN = {"factor": factors, "original_max_position_embeddings": sizes}
 LLAMA3 = {**YARN, "low_freq_factor": factors, "high_freq_factor": factors}

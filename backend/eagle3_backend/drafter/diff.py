@@ -23,6 +23,8 @@ GROUPS = (
 )  # fmt: skip
 """The order of rows."""
 
+Leaves = List[Tuple[str, Any]]
+"""Values and their dotted paths."""
 PLACES = frozenset(path for field in (*FIELDS, *SPECIAL) for path in (*field.flat, *field.nested))
 """Every place that some row knows how to read."""
 
@@ -81,16 +83,15 @@ def _known_rows(views: Tuple[View, View], target: Optional[Mapping[str, Any]]) -
 
 def _other_rows(views: Tuple[View, View], shown: Sequence[Set[str]]) -> Iterator[Row]:
     """What is left over: keys that nobody here knows, and places that contradict the one that counts."""
-    found = [dict(_leaves(view.config)) for view in views]
-    sides: Dict[str, List[Side]] = {}
-    for index, leaves in enumerate(found):
-        for path, value in leaves.items():
+    places: Dict[str, Tuple[Leaves, Leaves]] = {}
+    for index, view in enumerate(views):
+        for path, value in sorted(_leaves(view.config), key=_rank):
             if any(path == one or path.startswith(f"{one}.") for one in shown[index]):
                 continue
             # The same key may stand at the top of one layout, and inside the layer or aside in the other.
-            pair = sides.setdefault(_bare(path), [Side(), Side()])
-            pair[index] = Side(value, value, (*pair[index].paths, path))
-    for name, (left, right) in sides.items():
+            places.setdefault(_bare(path), ([], []))[index].append((path, value))
+    for name, pair in places.items():
+        left, right = _side(pair[0]), _side(pair[1])
         path = name if left.paths and right.paths and left.paths != right.paths else (left.paths or right.paths)[0]
         present = bool(left.paths) and bool(right.paths)
         equal = same(left.value, right.value) and present
@@ -98,6 +99,22 @@ def _other_rows(views: Tuple[View, View], shown: Sequence[Set[str]]) -> Iterator
         known = any(one in PLACES for one in (*left.paths, *right.paths))
         note = "contradicts the place that counts" if known else "no reader known here has it"
         yield Row(name, "Other keys", kind, left, right, path, note="" if equal else note)
+
+
+def _side(leaves: Leaves) -> Side:
+    """What these places say; values that contradict each other stand in a list."""
+    values: List[Any] = []
+    for _, value in leaves:
+        if not any(same(value, one) for one in values):
+            values.append(value)
+    said = values if len(values) > 1 else values[0] if values else None
+    return Side(said, said, tuple(path for path, _ in leaves))
+
+
+def _rank(leaf: Tuple[str, Any]) -> int:
+    """The layer's own place comes first in either layout: inside the layer of a nested file, at the top of a flat one."""
+    path, _ = leaf
+    return 0 if path.startswith(f"{LAYER}.") else 2 if path.startswith(f"{NESTED_IN_FLAT}.") else 1
 
 
 def _bare(path: str) -> str:

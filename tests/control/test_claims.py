@@ -113,6 +113,13 @@ def test_a_store_that_cannot_be_used_keeps_nobody_from_calling(panels, clock):
     assert first.keep({DISK.name: 0.0}) == []
 
 
+def test_who_waited_for_the_file_while_another_claimed_does_not_call(panels, clock):
+    first, second = panels
+    looked = clock.now
+    assert first.claim(END, looked + 0.5)
+    assert not second.claim(END, looked)
+
+
 def test_a_clock_that_was_set_back_holds_no_call_up(panels, clock):
     first, second = panels
     assert first.claim(END, clock.now)

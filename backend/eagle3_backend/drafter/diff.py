@@ -112,7 +112,7 @@ def _side(leaves: Leaves) -> Side:
 
 
 def _rank(leaf: Tuple[str, Any]) -> int:
-    """The layer's own place comes first in either layout: inside the layer of a nested file, at the top of a flat one."""
+    """The layer's own place comes first: inside the layer of a nested file, at the top of a flat one."""
     path, _ = leaf
     return 0 if path.startswith(f"{LAYER}.") else 2 if path.startswith(f"{NESTED_IN_FLAT}.") else 1
 

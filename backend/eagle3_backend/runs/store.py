@@ -246,8 +246,9 @@ class Store:
                 if not begun and row[3]:
                     self._connection.execute("UPDATE notes SET seen = ? WHERE place = ? AND name = ?", (now, *note))
                     return "told"
-                # A clock that was set back makes no claim that lasts for hours.
-                if not begun and row[1] != owner and now <= row[2] <= now + lease:
+                # A clock that was set back makes no claim that lasts for hours; one that began a little later than
+                # ``now``, while this one waited for the file, is a claim all the same.
+                if not begun and row[1] != owner and now <= row[2] <= now + 2 * lease:
                     return "theirs"
                 self._connection.execute("DELETE FROM notes WHERE seen < ?", (now - NOTES_KEPT,))
                 self._connection.execute(

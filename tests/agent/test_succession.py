@@ -151,7 +151,7 @@ def test_a_successor_that_never_serves_gives_the_place_back_and_it_is_told(gatew
     reason = "engine_failed: No room for the cache."
     assert spec["after"] == {"run": new["run"], "attempt": 1, "port": 41873, "failed": reason}
     assert "first" not in json.dumps(spec)
-    assert gateway.run(old["run"])["state"] == "running"
+    gateway.wait_for(old["run"], "running")  # the journal hears of it a little later
 
 
 def test_an_endpoint_that_is_brought_back_and_fails_brings_nobody_back(gateway, stages, until):

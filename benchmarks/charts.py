@@ -74,7 +74,7 @@ async def ours(points: int) -> float:
     from eagle3_backend.control.fold import RunFold
     from eagle3_tui.widgets.charts import Charts, Curve
 
-    fold = RunFold({"loss": [(float(step), value(step)) for step in range(points)]})
+    fold = RunFold(("loss", (float(step), value(step))) for step in range(points))
     app = our_app()
     async with app.run_test(size=SIZE) as pilot:
         charts = app.query_one(Charts)

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import random
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.fixture(scope="module")
-def paired() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        import paired_ratio
-
-        yield paired_ratio
-    sys.modules.pop("paired_ratio", None)
+def paired(benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark("paired_ratio")
 
 
 def table(seed: int, share: float, prompts: int = 60) -> list[list[tuple[int, int]]]:

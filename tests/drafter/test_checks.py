@@ -218,7 +218,7 @@ class TestWhatVllmStopsAt:
         del checkpoint.layer["hidden_act"]
         assert told(checkpoint) == {}
 
-    @pytest.mark.parametrize("key", ["rms_norm_eps", "hidden_act", "attention_bias", "max_position_embeddings"])
+    @pytest.mark.parametrize("key", ["rms_norm_eps", "hidden_act", "mlp_bias", "max_position_embeddings", "use_cache"])
     def test_a_null_in_a_flat_file(self, told, make, key):
         checkpoint = make()
         checkpoint.config[key] = None
@@ -233,6 +233,13 @@ class TestWhatVllmStopsAt:
         checkpoint.config[key] = None
         finding = told(checkpoint)["drafter_config_invalid"]
         assert (finding.path, "qwen3" in finding.message) == (key, True)
+
+    @pytest.mark.parametrize(("key", "refused"), [("rms_norm_eps", True), ("use_cache", True), ("mlp_bias", False)])
+    def test_a_null_in_a_flat_deepseek_file(self, told, make, key, refused):
+        checkpoint = make()
+        checkpoint.config.update({"model_type": "deepseek_v3", key: None})
+        finding = told(checkpoint).get("drafter_config_invalid")
+        assert (finding.path if finding else "") == (key if refused else "")
 
     @pytest.mark.parametrize("key", ["mlp_bias", "num_key_value_heads", "pretraining_tp"])
     def test_a_null_that_transformers_takes_in_a_flat_qwen3_file(self, told, make, key):
